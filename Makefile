@@ -1,0 +1,45 @@
+# Everything happens in .venv; the two commands of the README are `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Real data for tests and experiments, where they lie beside the project.
+ifeq ($(origin DISCOVR_SC_DATA), undefined)
+  ifneq ($(wildcard ../shared/data),)
+    export DISCOVR_SC_DATA := $(abspath ../shared/data)
+  endif
+endif
+
+.PHONY: demo test test-long lint install clean
+
+demo: $(VENV)/.installed
+	$(BIN)/discovr-sc demo --out demo
+
+test: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not long"
+
+test-long: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long
+
+lint: $(VENV)/.installed-test
+	$(INSTALL) -e ".[dev]"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "discovr_sc needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=python3.x")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV); the first time this takes some minutes."
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(INSTALL) -e ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo
