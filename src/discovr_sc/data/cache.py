@@ -1,0 +1,48 @@
+"""Where data files are looked for and kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+DATA_VARIABLE = "DISCOVR_SC_DATA"
+
+
+def cache_folder(cache: str | Path | None) -> Path:
+    """Return `cache` if given, else the user's cache folder for this package."""
+    return platformdirs.user_cache_path("discovr_sc") if cache is None else Path(cache)
+
+
+def find_file(name: str, *, root: str | Path | None, cache: str | Path | None) -> Path | None:
+    """Look a data file up in `root`, else in the folder DISCOVR_SC_DATA names, else in the cache.
+
+    Parameters
+    ----------
+    name
+        Path of the file below any of the folders.
+    root
+        Folder that must have the file; the others are then not looked at.
+    cache
+        Folder to use in place of the user's cache.
+
+    Returns
+    -------
+    Path or None
+        The file, or None where no folder has it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If `root` is given and lacks the file.
+    """
+    if root is not None:
+        path = Path(root) / name
+        if not path.is_file():
+            raise FileNotFoundError(f"root {str(root)!r} has no file {name}; put it there or leave root out.")
+        return path
+    folders = [cache_folder(cache)]
+    if os.environ.get(DATA_VARIABLE):
+        folders.insert(0, Path(os.environ[DATA_VARIABLE]))
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)

@@ -1,0 +1,85 @@
+"""The one place where genes are chosen from a table of counts."""
+
+from __future__ import annotations
+
+import numpy as np
+from anndata import AnnData
+from scipy import sparse
+
+
+def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key: str | None = None) -> AnnData:
+    """Keep the highly variable genes of a count matrix, as raw counts.
+
+    Genes are ranked by the variance of the counts after a trend in the mean is taken out (scanpy's
+    `seurat_v3`).
+
+    Parameters
+    ----------
+    adata
+        Raw counts in `X`, shape (cells, genes). Not changed.
+    n_top_genes
+        How many genes to keep; None keeps all.
+    batch_key
+        Column of `obs`: rank genes within each batch and combine the ranks.
+
+    Returns
+    -------
+    AnnData
+        A copy with the genes kept, in the order they came, and `X` as CSR float32 counts.
+
+    Raises
+    ------
+    KeyError
+        If `batch_key` is not a column of `obs`.
+    ValueError
+        If `X` is not made of counts, `n_top_genes` is not between 1 and the number of genes, or a cell has no
+        count in the genes kept.
+
+    Examples
+    --------
+    >>> from discovr_sc.data import prepare_counts, simulate_counts
+    >>> adata = simulate_counts(200, 300)
+    >>> prepare_counts(adata, n_top_genes=100).shape
+    (200, 100)
+    """
+    if adata.X is None:
+        raise ValueError("adata has no X; put raw counts there.")
+    if batch_key is not None and batch_key not in adata.obs:
+        raise KeyError(f"batch_key {batch_key!r} is not in adata.obs, which has {list(adata.obs)}.")
+    if n_top_genes is not None and not 1 <= n_top_genes <= adata.n_vars:
+        raise ValueError(
+            f"n_top_genes is {n_top_genes} but adata has {adata.n_vars} genes; "
+            "pass a number between 1 and that, or None to keep all."
+        )
+    _check_counts(adata.X)
+
+    if n_top_genes is None:
+        kept = adata.copy()
+    else:
+        # Imported here because it takes seconds and only this line needs it.
+        import scanpy as sc
+
+        ranked = sc.pp.highly_variable_genes(
+            adata, n_top_genes=n_top_genes, flavor="seurat_v3", batch_key=batch_key, inplace=False
+        )
+        kept = adata[:, ranked["highly_variable"].to_numpy()].copy()
+    kept.X = sparse.csr_matrix(kept.X, dtype=np.float32)
+
+    empty = np.asarray(kept.X.sum(axis=1)).ravel() == 0
+    if empty.any():
+        raise ValueError(
+            f"{int(empty.sum())} cells have no count in the {kept.n_vars} genes kept, the first "
+            f"{kept.obs_names[empty][0]!r}; remove them first (scanpy.pp.filter_cells) or raise n_top_genes."
+        )
+    return kept
+
+
+def _check_counts(x: np.ndarray | sparse.spmatrix) -> None:
+    values = x.data if sparse.issparse(x) else np.asarray(x)
+    # Written so that NaN fails too.
+    bad = ~((values >= 0) & (values == np.floor(values)) & (values < np.inf))
+    if bad.any():
+        raise ValueError(
+            f"adata.X must hold raw counts, but has values such as {values[bad].flat[0]}; "
+            "pass the counts from before normalisation (often in adata.layers['counts'] or adata.raw)."
+        )

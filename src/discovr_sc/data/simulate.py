@@ -1,0 +1,403 @@
+"""Simulated data whose common and condition-specific parts are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from scipy import sparse
+
+from .adapters import tensors_to_anndata
+
+# Cells are generated in blocks of this many matrix entries, so that no dense matrix exceeds some 30 MB.
+BLOCK_ENTRIES = 4_000_000
+
+
+def parametric_model(n: int = 20_000, *, seed: int = 0) -> AnnData:
+    """Simulate the paper's one-dimensional model, x = z + w with y telling the sign of w.
+
+    z and w are independent standard normal, so x ~ N(0, 2) and p(z | x) = N(x / 2, 1 / 2). The best
+    classifier of y from x is right in 75 % of samples.
+
+    Parameters
+    ----------
+    n
+        Number of samples.
+    seed
+        Seed of the generator.
+
+    Returns
+    -------
+    AnnData
+        `obsm["x"]` (n, 1); `obs`: `condition` ("1" where w > 0, else "0") and the true `z` and `w`.
+
+    Raises
+    ------
+    ValueError
+        If `n` is below 1.
+
+    Examples
+    --------
+    >>> adata = parametric_model(1000)
+    >>> adata.obsm["x"].shape, list(adata.obs)
+    ((1000, 1), ['z', 'w', 'condition'])
+    """
+    _check_at_least("n", n, 1)
+    z, w = np.random.default_rng(seed).standard_normal((2, n))
+    return tensors_to_anndata(z + w, _binary(w > 0), obs={"z": z, "w": w})
+
+
+def noisy_swiss_roll(
+    n: int = 20_000, *, flip: float = 0.3, noise: float = 0.0, standardize: bool = True, seed: int = 0
+) -> AnnData:
+    """Simulate a Swiss roll cut in two halves along its length, with a share of the labels flipped.
+
+    The columns of x are (t cos t, length, t sin t) with t uniform on [1.5 pi, 4.5 pi] and length uniform on
+    [0, 21]: columns 0 and 2 are the plane of the spiral, which is common to both conditions, and column 1 is
+    the length, which sets the label. With `flip` up to one half, no classifier of the noisy label is right in
+    more than a share 1 - `flip` of samples.
+
+    Parameters
+    ----------
+    n
+        Number of samples.
+    flip
+        Probability that a label is flipped, from 0 to 1.
+    noise
+        Standard deviation of normal noise added to x, in the units of the roll (before standardisation).
+    standardize
+        Shift and scale each column of x to mean 0 and standard deviation 1.
+    seed
+        Seed of the generator.
+
+    Returns
+    -------
+    AnnData
+        `obsm["x"]` (n, 3) and `obsm["plane"]` (n, 2), columns 0 and 2 of x. `obs`: `condition` (after the
+        flips), `condition_clean` ("1" where the true length exceeds 10.5, else "0"), and the true, unscaled
+        `t` and `length`.
+
+    Raises
+    ------
+    ValueError
+        If `n` is below 2, `flip` is not in [0, 1] or `noise` is negative.
+
+    Examples
+    --------
+    >>> adata = noisy_swiss_roll(1000, flip=0.1)
+    >>> adata.obsm["x"].shape, adata.obsm["plane"].shape
+    ((1000, 3), (1000, 2))
+    """
+    _check_at_least("n", n, 2)
+    _check_share("flip", flip)
+    _check_not_negative("noise", noise)
+    rng = np.random.default_rng(seed)
+    t = rng.uniform(1.5 * np.pi, 4.5 * np.pi, n)
+    length = rng.uniform(0, 21, n)
+    clean = length > 10.5
+    flipped = rng.random(n) < flip
+
+    x = np.column_stack([t * np.cos(t), length, t * np.sin(t)]) + noise * rng.standard_normal((n, 3))
+    if standardize:
+        x = (x - x.mean(axis=0)) / x.std(axis=0)
+    obs = {"condition_clean": _binary(clean), "t": t, "length": length}
+    adata = tensors_to_anndata(x, _binary(clean ^ flipped), obs=obs)
+    adata.obsm["plane"] = adata.obsm["x"][:, [0, 2]]
+    return adata
+
+
+def simulate_counts(
+    n_cells: int = 2000,
+    n_genes: int = 500,
+    *,
+    n_types: int = 4,
+    n_conditions: int = 2,
+    condition_sizes: Sequence[float] | None = None,
+    type_proportions: Sequence[Sequence[float]] | np.ndarray | None = None,
+    n_effect_genes: int = 50,
+    effect_size: float = 1.0,
+    type_specific: float = 0.3,
+    response_spread: float = 0.3,
+    dispersion: float = 0.2,
+    library_size: float = 1500.0,
+    library_spread: float = 0.4,
+    dropout: float = 0.0,
+    n_batches: int = 1,
+    batch_effect: float = 0.2,
+    seed: int = 0,
+) -> AnnData:
+    """Simulate counts of cells of a few types under a control and one or more treatments.
+
+    The count of gene g in cell i is negative binomial with mean `library_i * rho_ig` and variance
+    `mean + dispersion * mean**2`. rho_i, which sums to 1 over genes, is proportional to
+    `exp(baseline_g + type_tg + response_i * effect_ktg + batch_bg)` for a cell of type t, condition k and
+    batch b. Types are the same in every condition.
+
+    Parameters
+    ----------
+    n_cells, n_genes
+        Shape of the count matrix.
+    n_types
+        Number of cell types T. Each changes the expression of about a seventh of the genes.
+    n_conditions
+        Number of conditions K, the first of which is the control.
+    condition_sizes
+        Share of cells in each condition, K numbers that sum to 1; equal by default.
+    type_proportions
+        Share of each type within each condition, (K, T), rows summing to 1; equal by default. Shares are met
+        exactly up to rounding.
+    n_effect_genes
+        Number of genes each treatment changes, drawn for each treatment anew.
+    effect_size
+        Mean absolute log fold change (natural logarithm) of those genes where `type_specific` is 0.
+    type_specific
+        Share of the effect that is drawn for each type anew instead of being common to all, from 0 to 1.
+    response_spread
+        Standard deviation over cells of the strength of the response, whose mean is 1; it multiplies the log
+        fold changes.
+    dispersion
+        Excess of the variance over a Poisson's, as above; 0 is Poisson.
+    library_size
+        Median expected number of counts of a cell, before dropout.
+    library_spread
+        Standard deviation of the logarithm of that number over cells.
+    dropout
+        Probability that a non-zero count is set to zero.
+    n_batches
+        Number of batches, equal in size and spread over conditions at random.
+    batch_effect
+        Standard deviation over genes of a batch's log fold change; with one batch there is none.
+    seed
+        Seed of the generator. The same arguments give the same matrix, bit for bit.
+
+    Returns
+    -------
+    AnnData
+        `X`: integer-valued counts, CSR float32; a cell that would be empty has one count, in its gene of
+        highest rate.
+        `obs`: `condition` ("control", "treated_1", ...), `cell_type` ("type_0", ...), `batch` ("batch_0",
+        ...) and `response`, the true strength (0 in controls).
+        For each treatment, `varm["effect_treated_1"]` (n_genes, T) has the log fold changes by type and
+        `var["effect_treated_1"]` their mean over types; `var["is_effect"]` marks genes any treatment changes.
+        `uns["simulation"]` has the arguments.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or shares do not sum to 1.
+
+    Examples
+    --------
+    >>> proportions = [[0.7, 0.3], [0.2, 0.8]]
+    >>> adata = simulate_counts(200, 100, n_types=2, type_proportions=proportions, n_effect_genes=10)
+    >>> adata.shape, int(adata.var["is_effect"].sum())
+    ((200, 100), 10)
+    >>> adata.obs.groupby(["condition", "cell_type"], observed=True).size().tolist()
+    [70, 30, 20, 80]
+    """
+    for name, value in {
+        "n_cells": n_cells,
+        "n_genes": n_genes,
+        "n_types": n_types,
+        "n_conditions": n_conditions,
+        "n_batches": n_batches,
+    }.items():
+        _check_at_least(name, value, 1)
+    for name, value in {
+        "effect_size": effect_size,
+        "response_spread": response_spread,
+        "dispersion": dispersion,
+        "library_spread": library_spread,
+        "batch_effect": batch_effect,
+    }.items():
+        _check_not_negative(name, value)
+    _check_share("type_specific", type_specific)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout is {dropout}; pass a probability from 0 to below 1.")
+    if not 0 < library_size < np.inf:
+        raise ValueError(f"library_size is {library_size}; pass a positive number of counts.")
+    if not 0 <= n_effect_genes <= n_genes:
+        raise ValueError(f"n_effect_genes is {n_effect_genes}; pass a number from 0 to n_genes, which is {n_genes}.")
+    sizes = _shares("condition_sizes", condition_sizes, (n_conditions,))
+    proportions = _shares("type_proportions", type_proportions, (n_conditions, n_types))
+
+    rng = np.random.default_rng(seed)
+    conditions = ["control"] + [f"treated_{k}" for k in range(1, n_conditions)]
+    types = [f"type_{t}" for t in range(n_types)]
+
+    baseline = rng.normal(0, 1.2, n_genes)
+    is_marker = rng.random((n_types, n_genes)) < 0.15
+    profiles = baseline + is_marker * rng.normal(0, 1.2, (n_types, n_genes))  # (T, genes)
+    effects = _draw_effects(rng, n_conditions, n_types, n_genes, n_effect_genes, effect_size, type_specific)
+    shifts = rng.normal(0, batch_effect, (n_batches, n_genes)) if n_batches > 1 else np.zeros((1, n_genes))
+
+    condition, cell_type = _assign_cells(rng, n_cells, sizes, proportions)
+    batch = rng.permutation(np.arange(n_cells) % n_batches)
+    response = np.ones(n_cells)
+    if response_spread > 0:
+        response = rng.gamma(response_spread**-2, response_spread**2, n_cells)
+    response[condition == 0] = 0.0
+    library = rng.lognormal(np.log(library_size), library_spread, n_cells)
+
+    counts = _draw_counts(
+        rng,
+        profiles=profiles.astype(np.float32),
+        effects=effects.astype(np.float32),
+        shifts=shifts.astype(np.float32),
+        cells=pd.DataFrame(
+            {
+                "condition": condition,
+                "type": cell_type,
+                "batch": batch,
+                "response": response,
+                "library": library,
+            }
+        ),
+        dispersion=dispersion,
+        dropout=dropout,
+    )
+
+    obs = pd.DataFrame(
+        {
+            "condition": pd.Categorical.from_codes(condition, conditions),
+            "cell_type": pd.Categorical.from_codes(cell_type, types),
+            "batch": pd.Categorical.from_codes(batch, [f"batch_{b}" for b in range(n_batches)]),
+            "response": response,
+        },
+        index=[f"cell_{i}" for i in range(n_cells)],
+    )
+    var = pd.DataFrame({"is_effect": (effects != 0).any(axis=(0, 1))}, index=[f"gene_{g}" for g in range(n_genes)])
+    varm = {}
+    for k in range(1, n_conditions):
+        varm[f"effect_{conditions[k]}"] = effects[k].T
+        var[f"effect_{conditions[k]}"] = effects[k].mean(axis=0)
+    simulation = {
+        "n_types": n_types,
+        "n_conditions": n_conditions,
+        "condition_sizes": sizes,
+        "type_proportions": proportions,
+        "n_effect_genes": n_effect_genes,
+        "effect_size": effect_size,
+        "type_specific": type_specific,
+        "response_spread": response_spread,
+        "dispersion": dispersion,
+        "library_size": library_size,
+        "library_spread": library_spread,
+        "dropout": dropout,
+        "n_batches": n_batches,
+        "batch_effect": batch_effect,
+        "seed": seed,
+    }
+    return AnnData(X=counts, obs=obs, var=var, varm=varm, uns={"simulation": simulation})
+
+
+def _draw_effects(
+    rng: np.random.Generator,
+    n_conditions: int,
+    n_types: int,
+    n_genes: int,
+    n_effect_genes: int,
+    effect_size: float,
+    type_specific: float,
+) -> np.ndarray:
+    """Return log fold changes (K, T, genes), zero for the control."""
+    effects = np.zeros((n_conditions, n_types, n_genes))
+    for k in range(1, n_conditions):
+        genes = rng.choice(n_genes, n_effect_genes, replace=False)
+        # Row 0 is common to all types. Bounded away from zero, so that a gene said to respond does.
+        shape = (1 + n_types, n_effect_genes)
+        draws = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.5, shape)
+        effects[k][:, genes] = effect_size * ((1 - type_specific) * draws[0] + type_specific * draws[1:])
+    return effects
+
+
+def _assign_cells(
+    rng: np.random.Generator, n_cells: int, sizes: np.ndarray, proportions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return condition and type codes (n_cells,), in random order."""
+    per_condition = _round_shares(n_cells, sizes)
+    per_group = np.array([_round_shares(*pair) for pair in zip(per_condition, proportions, strict=True)])
+    group = rng.permutation(np.repeat(np.arange(per_group.size), per_group.ravel()))
+    return np.divmod(group, proportions.shape[1])
+
+
+def _round_shares(total: int, shares: np.ndarray) -> np.ndarray:
+    """Split `total` in whole numbers as near `shares` as can be (largest remainders are rounded up)."""
+    exact = total * shares
+    whole = np.floor(exact).astype(int)
+    order = np.argsort(whole - exact, kind="stable")
+    whole[order[: total - whole.sum()]] += 1
+    return whole
+
+
+def _draw_counts(
+    rng: np.random.Generator,
+    *,
+    profiles: np.ndarray,
+    effects: np.ndarray,
+    shifts: np.ndarray,
+    cells: pd.DataFrame,
+    dispersion: float,
+    dropout: float,
+) -> sparse.csr_matrix:
+    """Draw the counts block by block, so that memory is that of the sparse result and little more."""
+    n_genes = profiles.shape[1]
+    block = max(1, BLOCK_ENTRIES // n_genes)
+    data, columns, lengths = [], [], []
+    for start in range(0, len(cells), block):
+        part = cells.iloc[start : start + block]
+        rate = profiles[part["type"]] + shifts[part["batch"]]  # (block, genes)
+        rate += part["response"].to_numpy(np.float32)[:, None] * effects[part["condition"], part["type"]]
+        np.exp(rate, out=rate)
+        rate *= (part["library"].to_numpy(np.float32) / rate.sum(axis=1))[:, None]
+        if dispersion > 0:
+            # A Poisson whose rate is gamma distributed is negative binomial.
+            rate *= rng.standard_gamma(1 / dispersion, rate.shape, dtype=np.float32) * np.float32(dispersion)
+        counts = rng.poisson(rate)
+        if dropout > 0:
+            counts[counts > 0] *= rng.random(np.count_nonzero(counts)) >= dropout
+        # Models take the logarithm of a cell's total.
+        empty = np.flatnonzero(counts.sum(axis=1) == 0)
+        counts[empty, rate[empty].argmax(axis=1)] = 1
+
+        rows, genes = np.nonzero(counts)
+        data.append(counts[rows, genes].astype(np.float32))
+        columns.append(genes.astype(np.int32))
+        lengths.append(np.bincount(rows, minlength=len(part)))
+    # One after the other, with the pieces let go, to stay below twice the size of the result.
+    data = np.concatenate(data)
+    columns = np.concatenate(columns)
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    return sparse.csr_matrix((data, columns, starts), shape=(len(cells), n_genes))
+
+
+def _binary(condition: np.ndarray) -> pd.Categorical:
+    return pd.Categorical.from_codes(condition.astype(int), ["0", "1"])
+
+
+def _shares(name: str, shares: Sequence | np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    if shares is None:
+        return np.full(shape, 1 / shape[-1])
+    values = np.asarray(shares, dtype=float)
+    if values.shape != shape:
+        raise ValueError(f"{name} has shape {values.shape}; pass one share for each condition (and type): {shape}.")
+    if not (values >= 0).all() or not np.allclose(values.sum(axis=-1), 1):
+        raise ValueError(f"{name} is {values.tolist()}; pass shares of at least 0 that sum to 1 along the last axis.")
+    return values
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} is {value}; pass a whole number of at least {least}.")
+
+
+def _check_not_negative(name: str, value: float) -> None:
+    if not 0 <= value < np.inf:
+        raise ValueError(f"{name} is {value}; pass a finite number of at least 0.")
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value}; pass a number from 0 to 1.")
