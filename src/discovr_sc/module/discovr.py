@@ -1,0 +1,108 @@
+"""DisCoVR's objective."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scvi.module.base import auto_move_data
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.nn.functional import cross_entropy
+
+from discovr_sc.module.skeleton import (
+    DisentangledModule,
+    Given,
+    draw,
+    kl,
+    log_prob,
+    standard_normal_like,
+)
+
+
+class DISCOVRModule(DisentangledModule):
+    """Reconstructs the data twice, from z and from (z, w), and plays against an adversary.
+
+    Parameters
+    ----------
+    shape, n_conditions
+        See :class:`DisentangledModule`.
+    noise_scale_z
+        Standard deviation of the Gaussian decoder of z alone; that of the other decoder by default.
+    adversary
+        ``"reconstruction"`` (the paper), ``"latent"`` (its ablation) or ``"both"``.
+    **kwargs
+        See :class:`DisentangledModule`.
+    """
+
+    adversary_places = ("latent", "reconstruction")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        n_conditions: int,
+        *,
+        noise_scale: float = 1.0,
+        noise_scale_z: float | None = None,
+        adversary: str = "reconstruction",
+        **kwargs,
+    ):
+        self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
+        super().__init__(shape, n_conditions, noise_scale=noise_scale, adversary=adversary, **kwargs)
+
+    def build_networks(self) -> None:
+        """Add the decoder of z alone."""
+        super().build_networks()
+        self.likelihood_z = type(self.likelihood)(
+            self.shape, noise_scale=self._noise_scale_z, **self._likelihood_settings
+        )
+        self.decoder_z = self.networks.decoder(self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont)
+
+    def generative(self, z, w, y, given, transform_batch=None, kind="both"):
+        """See :meth:`DisentangledModule.generative`; adds p(x | z)."""
+        outputs = super().generative(z, w, y, given, transform_batch=transform_batch, kind=kind)
+        if kind == "both":
+            outputs["px_z"] = self.decode_marginal(z, given)
+        return outputs
+
+    def decode_marginal(self, z: Tensor, given: Given) -> Distribution:
+        """p(x | z), from the decoder of z alone."""
+        outputs = self.decoder_z(z, *given.cats, cont=given.cont)
+        return self.likelihood_z(outputs, given.size_factor, given.cats[-1])
+
+    def objective(self, x, q, p, logits):
+        """The paper's weighted objective L_alpha, negated.
+
+        max over q, p and min over g of
+        rec E log p(x|z,w) + rec_z E log p(x|z) - kl_z KL(q_z||p_z) - kl_w KL(q_w||p_w) - adv E log g(y|xhat).
+        """
+        a = self.weights
+        terms = {
+            "rec": (a.rec, -self.likelihood.log_prob(p["px"], x)),
+            "rec_z": (a.rec_z, -self.likelihood_z.log_prob(p["px_z"], x)),
+            "kl_z": (a.kl_z, kl(q["qz"], standard_normal_like(q["qz"]))),
+            "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
+        }
+        if logits is not None:
+            log_g = -sum(cross_entropy(place, q["y"], reduction="none") for place in logits)
+            terms["adv"] = (a.adv, log_g)
+        return terms
+
+    def adversary_views(self, q, p):
+        """See :meth:`DisentangledModule.adversary_views`; adds the reconstruction from z."""
+        reconstruction = self.likelihood_z.reconstruction(p["px_z"])
+        return super().adversary_views(q, p) | {"reconstruction": self.likelihood_z.view(reconstruction)}
+
+    @torch.inference_mode()
+    @auto_move_data
+    def log_marginal_z(self, tensors: dict[str, Tensor], n_mc_samples: int) -> Tensor:
+        """Log p(x) of the model of z alone, ``(n,)``, by importance sampling."""
+        x, given = self.data(tensors), self._given(tensors)
+        qz = self.inference(**self._get_inference_input(tensors))["qz"]
+        log_weights = []
+        for size in self._passes(len(x), n_mc_samples):
+            z = draw(qz, size)
+            px = self.decode_marginal(z, given)
+            weight = self.likelihood_z.log_prob(px, x) + log_prob(standard_normal_like(qz), z) - log_prob(qz, z)
+            log_weights.append(weight.reshape(size, len(x)))
+        return torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)

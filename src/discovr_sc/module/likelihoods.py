@@ -1,0 +1,192 @@
+"""Likelihoods p(x | .): from a decoder's outputs to a distribution of the data, and back to what one looks at."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Distribution, Normal
+from torch.nn.functional import softplus
+
+#: Counts per cell to which normalised expression is scaled before its logarithm is taken.
+COUNTS_PER_CELL = 1e4
+
+
+class Likelihood(nn.Module):
+    """What all likelihoods share.
+
+    Parameters
+    ----------
+    shape
+        Shape of one observation: ``(n_genes,)`` or ``(channels, height, width)``.
+    noise_scale
+        Standard deviation of a Gaussian likelihood.
+    dispersion
+        ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``; for counts.
+    n_batch
+        Number of batches; for ``dispersion="gene-batch"``.
+    """
+
+    #: Names of the decoder's outputs, each of the data's shape.
+    heads: ClassVar[tuple[str, ...]]
+    #: Whether the data are counts with a library size.
+    counts: ClassVar[bool] = False
+
+    def __init__(self, shape: tuple[int, ...], *, noise_scale: float, dispersion: str, n_batch: int):
+        super().__init__()
+        self.feature_dims = tuple(range(-len(shape), 0))
+
+    def encode(self, x: Tensor) -> Tensor:
+        """The data as the encoders see it."""
+        return x
+
+    @abstractmethod
+    def forward(self, outputs: dict[str, Tensor], size_factor: Tensor | None, batch_index: Tensor) -> Distribution:
+        """Distribution of the data from the decoder's outputs, each ``(..., n, *shape)``."""
+
+    def log_prob(self, px: Distribution, x: Tensor) -> Tensor:
+        """Log p(x | .), summed over features: ``(..., n)``."""
+        return px.log_prob(x).sum(self.feature_dims)
+
+    def reconstruction(self, px: Distribution) -> Tensor:
+        """The reconstruction a user asks for: the mean, or for counts the normalised expression rho."""
+        return px.mean
+
+    def view(self, reconstruction: Tensor) -> Tensor:
+        """The reconstruction as the adversary sees it."""
+        return reconstruction
+
+
+class GaussianLikelihood(Likelihood):
+    """N(x; decoded mean, noise_scale^2), the scale fixed: a learned one lets z collapse."""
+
+    heads = ("loc",)
+
+    def __init__(self, shape, *, noise_scale, dispersion, n_batch):
+        super().__init__(shape, noise_scale=noise_scale, dispersion=dispersion, n_batch=n_batch)
+        if not noise_scale > 0:
+            raise ValueError(f"noise_scale is {noise_scale!r}; give a standard deviation above 0.")
+        self.noise_scale = noise_scale
+
+    def forward(self, outputs, size_factor, batch_index):
+        """See :meth:`Likelihood.forward`."""
+        loc = outputs["loc"]
+        return Normal(loc, torch.full_like(loc, self.noise_scale), validate_args=False)
+
+
+class BernoulliLikelihood(Likelihood):
+    """Bernoulli with decoded logits, for values in [0, 1]."""
+
+    heads = ("logits",)
+
+    def forward(self, outputs, size_factor, batch_index):
+        """See :meth:`Likelihood.forward`."""
+        return Bernoulli(logits=outputs["logits"], validate_args=False)
+
+
+class NegativeBinomialLikelihood(Likelihood):
+    """Negative binomial of mean size_factor * rho, with rho a softmax over genes as in scVI."""
+
+    heads = ("rho_logits",)
+    counts = True
+
+    def __init__(self, shape, *, noise_scale, dispersion, n_batch):
+        super().__init__(shape, noise_scale=noise_scale, dispersion=dispersion, n_batch=n_batch)
+        self.dispersion = dispersion
+        if dispersion == "gene":
+            self.log_theta = nn.Parameter(torch.randn(1, *shape))
+        elif dispersion == "gene-batch":
+            self.log_theta = nn.Parameter(torch.randn(n_batch, *shape))
+        elif dispersion == "gene-cell":
+            self.heads = (*type(self).heads, "log_theta")
+        else:
+            raise ValueError(f"dispersion is {dispersion!r}; choose 'gene', 'gene-batch' or 'gene-cell'.")
+
+    def encode(self, x):
+        """Logarithms: counts span orders of magnitude."""
+        return torch.log1p(x)
+
+    def forward(self, outputs, size_factor, batch_index):
+        """See :meth:`Likelihood.forward`."""
+        rho = torch.softmax(outputs["rho_logits"], dim=-1)
+        return NegativeBinomial(mu=size_factor * rho, theta=self._theta(outputs, batch_index), scale=rho)
+
+    def log_prob(self, px, x):
+        """See :meth:`Likelihood.log_prob`."""
+        log_zero = nb_log_zero(px.mu, px.theta)
+        return log_zero.sum(-1) + nb_rest_of_nonzero(x, px.mu, px.theta)
+
+    def reconstruction(self, px):
+        """Normalised expression rho: fractions that sum to 1 over genes."""
+        return px.scale
+
+    def view(self, reconstruction):
+        """Log counts per ten thousand: on raw rho, with values near 1e-4, an adversary is nearly blind."""
+        return torch.log1p(COUNTS_PER_CELL * reconstruction)
+
+    def _theta(self, outputs: dict[str, Tensor], batch_index: Tensor) -> Tensor:
+        if self.dispersion == "gene-cell":
+            return outputs["log_theta"].exp()
+        if self.dispersion == "gene-batch":
+            return self.log_theta.exp()[batch_index.squeeze(-1)]
+        return self.log_theta.exp()
+
+
+class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
+    """Negative binomial with extra zeros."""
+
+    heads = ("rho_logits", "zero_logits")
+
+    def forward(self, outputs, size_factor, batch_index):
+        """See :meth:`Likelihood.forward`."""
+        rho = torch.softmax(outputs["rho_logits"], dim=-1)
+        return ZeroInflatedNegativeBinomial(
+            mu=size_factor * rho,
+            theta=self._theta(outputs, batch_index),
+            zi_logits=outputs["zero_logits"],
+            scale=rho,
+        )
+
+    def log_prob(self, px, x):
+        """See :meth:`Likelihood.log_prob`."""
+        log_zero = nb_log_zero(px.mu, px.theta) - px.zi_logits  # relative to the probability of an extra zero
+        zero_or_not = torch.where(x == 0, softplus(log_zero), log_zero) - softplus(-px.zi_logits)
+        return zero_or_not.sum(-1) + nb_rest_of_nonzero(x, px.mu, px.theta)
+
+
+# Counts are mostly zeros, and three log-gammas an entry are most of what a dense likelihood costs: below they are
+# computed where counts are not zero. The sum is that of scvi-tools, epsilons included.
+
+_EPS = 1e-8
+
+
+def nb_log_zero(mu: Tensor, theta: Tensor) -> Tensor:
+    """Log NB(0; mu, theta): the part of log NB(x; mu, theta) that every entry has."""
+    return theta * (torch.log(theta + _EPS) - torch.log(theta + mu + _EPS))
+
+
+def nb_rest_of_nonzero(x: Tensor, mu: Tensor, theta: Tensor) -> Tensor:
+    """Log NB(x; mu, theta) - log NB(0; mu, theta), summed over genes: ``(..., n)`` for ``(..., n, genes)``."""
+    *leading, n_genes = mu.shape
+    flat = torch.nonzero(x.expand_as(mu).reshape(-1)).squeeze(-1)
+    x, mu, theta = (t.expand(*leading, n_genes).reshape(-1)[flat] for t in (x, mu, theta))
+    rest = (
+        x * (torch.log(mu + _EPS) - torch.log(theta + mu + _EPS))
+        + torch.lgamma(x + theta)
+        - torch.lgamma(theta)
+        - torch.lgamma(x + 1)
+    )
+    sums = torch.zeros(math.prod(leading), dtype=rest.dtype, device=rest.device)
+    return sums.index_add(0, flat // n_genes, rest).reshape(leading)
+
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "gaussian": GaussianLikelihood,
+    "bernoulli": BernoulliLikelihood,
+    "nb": NegativeBinomialLikelihood,
+    "zinb": ZeroInflatedNegativeBinomialLikelihood,
+}

@@ -1,0 +1,161 @@
+"""Priors p(w | y): objects that give one Gaussian per condition."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import softplus
+
+
+class ClassMeans(nn.Module):
+    """The mean of z in every condition, mu_k, that centres the prior of w.
+
+    In training it is the mean over the mini-batch, with its gradient: that is the coupling of z and w
+    that the paper describes. Conditions absent from the batch fall back to a running mean. In
+    evaluation it is the mean over the whole training set, which :meth:`fit` computes.
+
+    Parameters
+    ----------
+    n_conditions
+        Number of conditions, K.
+    n_latent_z
+        Size of z.
+    momentum
+        Share of the newest batch in the running mean.
+    """
+
+    def __init__(self, n_conditions: int, n_latent_z: int, momentum: float = 0.1):
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("means", torch.zeros(n_conditions, n_latent_z))
+        self.register_buffer("seen", torch.zeros(n_conditions, dtype=torch.bool))
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """Means of z, ``(K, n_latent_z)``, for z ``(n, n_latent_z)`` and condition codes y ``(n,)``."""
+        if not self.training:
+            return self.means
+        sums, counts = self._sums(z, y)
+        present = (counts > 0).unsqueeze(-1)
+        means = torch.where(present, sums / counts.clamp(min=1).unsqueeze(-1), self.means)
+        self._update_running(means.detach(), present)
+        return means
+
+    @torch.no_grad()
+    def fit(self, batches) -> None:
+        """Set the means to those over all ``(z, y)`` pairs of mini-batches."""
+        sums, counts = 0.0, 0.0
+        for z, y in batches:
+            batch_sums, batch_counts = self._sums(z.double(), y)
+            sums, counts = sums + batch_sums, counts + batch_counts
+        present = counts > 0
+        self.means[present] = (sums[present] / counts[present].unsqueeze(-1)).to(self.means.dtype)
+        self.seen |= present
+
+    def _sums(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        one_hot = nn.functional.one_hot(y, len(self.means)).to(z.dtype)  # (n, K)
+        return one_hot.T @ z, one_hot.sum(0)
+
+    @torch.no_grad()
+    def _update_running(self, batch_means: Tensor, present: Tensor) -> None:
+        step = torch.where(self.seen.unsqueeze(-1), self.momentum, 1.0) * present
+        self.means += step * (batch_means - self.means)
+        self.seen |= present.squeeze(-1)
+
+
+class ClassMeanPrior(nn.Module):
+    """N(mu_k, I): the paper's prior, for z and w of one size."""
+
+    uses_class_means = True
+
+    def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int):
+        super().__init__()
+        if n_latent_z != n_latent_w:
+            raise ValueError(
+                f"prior='class-mean' centres w on the class means of z and so needs equal sizes, but n_latent_z="
+                f"{n_latent_z} and n_latent_w={n_latent_w}; use prior='mapped', or set both to one size."
+            )
+
+    def forward(self, class_means: Tensor) -> Normal:
+        """Gaussians of shape ``(K, n_latent_w)`` from the class means of z, ``(K, n_latent_z)``."""
+        return Normal(class_means, torch.ones_like(class_means), validate_args=False)
+
+
+class MappedPrior(nn.Module):
+    """A small network of mu_k gives mean and scale: the paper's footnote, for z and w of different sizes."""
+
+    uses_class_means = True
+
+    def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int, n_hidden: int = 32):
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(n_latent_z, n_hidden), nn.ReLU(), nn.Linear(n_hidden, 2 * n_latent_w))
+
+    def forward(self, class_means: Tensor) -> Normal:
+        """Gaussians of shape ``(K, n_latent_w)`` from the class means of z, ``(K, n_latent_z)``."""
+        loc, raw_scale = self.network(class_means).chunk(2, dim=-1)
+        return Normal(loc, softplus(raw_scale) + 1e-4, validate_args=False)
+
+
+class LearnedPrior(nn.Module):
+    """Free mean and scale for every condition."""
+
+    uses_class_means = False
+
+    def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int):
+        super().__init__()
+        self.loc = nn.Parameter(torch.randn(n_conditions, n_latent_w))
+        self.log_scale = nn.Parameter(torch.zeros(n_conditions, n_latent_w))
+
+    def forward(self, class_means: Tensor | None = None) -> Normal:
+        """Gaussians of shape ``(K, n_latent_w)``."""
+        return Normal(self.loc, self.log_scale.exp(), validate_args=False)
+
+
+class FixedPrior(nn.Module):
+    """Gaussians that training leaves alone."""
+
+    uses_class_means = False
+
+    def __init__(self, loc: Tensor, scale: Tensor):
+        super().__init__()
+        self.register_buffer("loc", loc)
+        self.register_buffer("scale", scale)
+
+    def forward(self, class_means: Tensor | None = None) -> Normal:
+        """Gaussians of shape ``(K, n_latent_w)``."""
+        return Normal(self.loc, self.scale, validate_args=False)
+
+
+def standard_prior(n_conditions: int, n_latent_z: int, n_latent_w: int) -> FixedPrior:
+    """N(0, I) for every condition: the ablation that lets w collapse."""
+    shape = (n_conditions, n_latent_w)
+    return FixedPrior(torch.zeros(shape), torch.ones(shape))
+
+
+def separable_prior(n_conditions: int, n_latent_z: int, n_latent_w: int) -> FixedPrior:
+    """One block of w per condition, N(3, 1) where it is on and N(0, 0.1) where off (standard deviations).
+
+    With fewer dimensions than conditions there is no block for each; for two conditions all of w is then
+    off in the first and on in the second.
+    """
+    on = torch.zeros(n_conditions, n_latent_w, dtype=torch.bool)
+    if n_latent_w >= n_conditions:
+        for k, block in enumerate(torch.tensor_split(torch.arange(n_latent_w), n_conditions)):
+            on[k, block] = True
+    elif n_conditions == 2:
+        on[1] = True
+    else:
+        raise ValueError(
+            f"prior='separable' gives every condition a block of w, but n_latent_w={n_latent_w} is smaller than the "
+            f"number of conditions, {n_conditions}; set n_latent_w to at least {n_conditions}."
+        )
+    return FixedPrior(torch.where(on, 3.0, 0.0), torch.where(on, 1.0, 0.1))
+
+
+PRIORS = {
+    "class-mean": ClassMeanPrior,
+    "mapped": MappedPrior,
+    "learned": LearnedPrior,
+    "standard": standard_prior,
+    "separable": separable_prior,
+}

@@ -1,0 +1,486 @@
+"""The skeleton of every method: two latents, one decoder of both, an adversary; subclasses give the objective."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from scvi import REGISTRY_KEYS
+from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Normal, kl_divergence
+from torch.nn.functional import cross_entropy
+
+from discovr_sc.module.likelihoods import LIKELIHOODS
+from discovr_sc.module.networks import ADVERSARIES, NETWORKS, Adversary
+from discovr_sc.module.priors import PRIORS, ClassMeans
+from discovr_sc.module.weights import Weights
+
+#: Floats that one pass of a Monte Carlo estimate may hold at once.
+_MAX_FLOATS_PER_PASS = 2e7
+
+
+class Given(NamedTuple):
+    """What a cell brings beside its data and condition."""
+
+    size_factor: Tensor | None  # (n, 1), counts only
+    cats: tuple[Tensor, ...]  # each (n, 1); the batch comes last, so that new batches can be appended
+    cont: Tensor | None  # (n, n_continuous_cov)
+
+
+class DisentangledModule(BaseModuleClass):
+    """z shared by all conditions, w what the condition adds; both reconstruct the data.
+
+    A subclass gives :meth:`objective`, and whatever its graphical model needs beyond the skeleton.
+
+    Parameters
+    ----------
+    shape
+        Shape of one observation: ``(n_genes,)`` or ``(channels, height, width)``.
+    n_conditions
+        Number of conditions, K.
+    n_batch, n_cats_per_cov, n_continuous_cov
+        Numbers of batches, of categories of each categorical covariate, and of continuous covariates. They
+        condition the decoders and, with ``encode_covariates``, the encoders.
+    condition_probs
+        p(y), of length K; uniform by default.
+    n_latent_z, n_latent_w
+        Sizes of the latents.
+    likelihood
+        ``"zinb"``, ``"nb"``, ``"gaussian"`` or ``"bernoulli"``.
+    network
+        ``"mlp"`` or ``"cnn"``.
+    n_hidden, n_layers, dropout_rate, use_batch_norm
+        Of the networks.
+    dispersion
+        ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``, for counts.
+    noise_scale
+        Standard deviation of a Gaussian likelihood.
+    prior
+        Of w: ``"class-mean"``, ``"mapped"``, ``"learned"``, ``"standard"`` or ``"separable"``.
+    adversary
+        Where the adversary looks; one of :attr:`adversary_places`.
+    weights
+        Of the objective's terms.
+    encode_covariates
+        Whether batch and covariates enter the encoders, too.
+    data_scale
+        Factor by which stored values are multiplied on the fly, 1/255 for images stored as bytes.
+    """
+
+    #: Whether q(w | .) sees the condition beside the data.
+    w_sees_condition: ClassVar[bool] = True
+    #: Where this method's adversary can look.
+    adversary_places: ClassVar[tuple[str, ...]] = ("latent",)
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        n_conditions: int,
+        *,
+        n_batch: int = 1,
+        n_cats_per_cov: Sequence[int] = (),
+        n_continuous_cov: int = 0,
+        condition_probs: Sequence[float] | None = None,
+        n_latent_z: int = 10,
+        n_latent_w: int = 2,
+        likelihood: str = "zinb",
+        network: str = "mlp",
+        n_hidden: int = 128,
+        n_layers: int = 1,
+        dropout_rate: float = 0.1,
+        use_batch_norm: bool = True,
+        dispersion: str = "gene",
+        noise_scale: float = 1.0,
+        prior: str = "mapped",
+        adversary: str = "latent",
+        weights: Weights | None = None,
+        encode_covariates: bool = False,
+        data_scale: float = 1.0,
+    ):
+        super().__init__()
+        self.data_scale = data_scale
+        self.shape = tuple(shape)
+        self.n_conditions = n_conditions
+        self.n_latent_z = n_latent_z
+        self.n_latent_w = n_latent_w
+        self.weights = weights or Weights()
+        self.encode_covariates = encode_covariates
+        self.n_cats = (*n_cats_per_cov, n_batch)
+        self.n_cont = n_continuous_cov
+        probs = torch.full((n_conditions,), 1 / n_conditions) if condition_probs is None else condition_probs
+        self.register_buffer("condition_probs", torch.as_tensor(probs, dtype=torch.float32))
+
+        likelihood_cls = choose(LIKELIHOODS, "likelihood", likelihood)
+        network_cls = choose(NETWORKS, "network", network)
+        if likelihood_cls.counts and len(self.shape) != 1:
+            raise ValueError(
+                f"likelihood={likelihood!r} models counts of genes, but one observation has shape {self.shape}; "
+                "use likelihood='gaussian' or 'bernoulli' for images."
+            )
+        self._likelihood_settings = {"dispersion": dispersion, "n_batch": n_batch}
+        self.likelihood = likelihood_cls(self.shape, noise_scale=noise_scale, **self._likelihood_settings)
+        self.networks = network_cls(
+            self.shape, n_hidden=n_hidden, n_layers=n_layers, dropout_rate=dropout_rate, use_batch_norm=use_batch_norm
+        )
+        self.class_means = ClassMeans(n_conditions, n_latent_z)
+        self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
+        self.build_networks()
+        self.adversary = self._build_adversary(adversary)
+
+    # Parts ----------------------------------------------------------------------------------------------------
+
+    def build_networks(self) -> None:
+        """Build encoders and decoders; a subclass with further networks extends this."""
+        condition = (self.n_conditions,) if self.w_sees_condition else ()
+        encoder_cats, encoder_cont = (self.n_cats, self.n_cont) if self.encode_covariates else ((), 0)
+        self.z_encoder = self.networks.encoder(self.n_latent_z, encoder_cats, encoder_cont)
+        self.w_encoder = self.networks.encoder(self.n_latent_w, (*condition, *encoder_cats), encoder_cont)
+        self.decoder = self.networks.decoder(
+            self.n_latent_z + self.n_latent_w, self.likelihood.heads, self.n_cats, self.n_cont
+        )
+
+    def _build_adversary(self, adversary: str) -> Adversary | None:
+        places = choose(ADVERSARIES, "adversary", adversary)
+        unavailable = set(places) - set(self.adversary_places)
+        if unavailable:
+            available = [name for name, p in ADVERSARIES.items() if set(p) <= set(self.adversary_places)]
+            raise ValueError(
+                f"adversary={adversary!r} looks at the {unavailable.pop()}, which {type(self).__name__} does not "
+                f"have; choose from {available}."
+            )
+        if self.weights.adv == 0:
+            return None
+        builders = {
+            "latent": lambda: self.networks.latent_classifier(self.n_latent_z, self.n_conditions),
+            "reconstruction": lambda: self.networks.data_classifier(self.n_conditions),
+        }
+        return Adversary({place: builders[place]() for place in places})
+
+    # Inference: q(z | x) q(w | x, y) --------------------------------------------------------------------------
+
+    def _get_inference_input(self, tensors: dict[str, Tensor]) -> dict:
+        return {
+            "x": self.data(tensors),
+            "y": self._known_conditions(tensors),
+            "given": self._given(tensors),
+        }
+
+    def inference(self, x: Tensor, y: Tensor, given: Given, n_samples: int = 1) -> dict[str, Tensor | Distribution]:
+        """Posteriors of both latents and a sample of each.
+
+        Parameters
+        ----------
+        x
+            Data, ``(n, *shape)``.
+        y
+            Condition codes, ``(n,)``.
+        given
+            Size factors and covariates.
+        n_samples
+            Above 1, samples get a leading axis of that length.
+        """
+        h = self.likelihood.encode(x)
+        cats, cont = (given.cats, given.cont) if self.encode_covariates else ((), None)
+        condition = (y.unsqueeze(-1),) if self.w_sees_condition else ()
+        qz = self.z_encoder(h, *cats, cont=cont)
+        qw = self.w_encoder(h, *condition, *cats, cont=cont)
+        return {"qz": qz, "z": draw(qz, n_samples), "qw": qw, "w": draw(qw, n_samples), "y": y}
+
+    def data(self, tensors: dict[str, Tensor]) -> Tensor:
+        """The data of a mini-batch, ``(n, *shape)``; images stored as bytes come out in [0, 1]."""
+        x = tensors[REGISTRY_KEYS.X_KEY]
+        return x if self.data_scale == 1 else x * self.data_scale
+
+    def _given(self, tensors: dict[str, Tensor]) -> Given:
+        size_factor = None
+        if self.likelihood.counts:
+            size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
+            if size_factor is None:
+                size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
+        cats = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
+        cats = () if cats is None else cats.long().split(1, dim=-1)
+        return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))
+
+    def _known_conditions(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Condition codes ``(n,)``; unknown ones (-1) are drawn from their posterior given the cell."""
+        y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
+        unknown = y < 0
+        if not unknown.any():
+            return y
+        draws = Categorical(logits=self.log_joint(tensors)).sample().to(y.device)
+        return torch.where(unknown, draws, y)
+
+    # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
+
+    def _get_generative_input(self, tensors: dict[str, Tensor], inference_outputs: dict) -> dict:
+        return {
+            "z": inference_outputs["z"],
+            "w": inference_outputs["w"],
+            "y": inference_outputs["y"],
+            "given": self._given(tensors),
+        }
+
+    def generative(
+        self,
+        z: Tensor,
+        w: Tensor,
+        y: Tensor,
+        given: Given,
+        transform_batch: int | None = None,
+        kind: Literal["both", "full", "marginal"] = "both",
+    ) -> dict[str, Tensor | Distribution]:
+        """Distributions of the data and of w.
+
+        Parameters
+        ----------
+        z, w
+            Latents, ``(..., n, n_latent)``.
+        y
+            Condition codes, ``(n,)``.
+        given
+            Size factors and covariates.
+        transform_batch
+            Decode as if all cells were of this batch.
+        kind
+            ``"full"``: from both latents. ``"marginal"``: from z, w averaged out. ``"both"``: what the objective needs.
+        """
+        if transform_batch is not None:
+            given = given._replace(cats=(*given.cats[:-1], torch.full_like(given.cats[-1], transform_batch)))
+        if kind == "marginal":
+            return {"px": self.decode_marginal(z, given)}
+        px = self.decode(z, w, given)
+        return {"px": px, "pw": self.prior_of_w(z, y)}
+
+    def decode(self, z: Tensor, w: Tensor, given: Given) -> Distribution:
+        """p(x | z, w)."""
+        outputs = self.decoder(torch.cat([z, w], dim=-1), *given.cats, cont=given.cont)
+        return self.likelihood(outputs, given.size_factor, given.cats[-1])
+
+    def decode_marginal(self, z: Tensor, given: Given, n_draws: int = 64) -> Tensor | Distribution:
+        """The reconstruction with w averaged out: over y ~ p(y) and w ~ p(w | y).
+
+        For methods without a decoder of z alone.
+        """
+        pw = self.prior(self.class_means.means)
+        total = 0.0
+        for _ in range(n_draws):
+            y = Categorical(self.condition_probs).sample(z.shape[:-1])
+            w = Normal(pw.loc[y], pw.scale[y], validate_args=False).sample()
+            total = total + self.likelihood.reconstruction(self.decode(z, w, given))
+        return total / n_draws
+
+    def prior_of_w(self, z: Tensor, y: Tensor) -> Normal:
+        """p(w | y), ``(n, n_latent_w)``."""
+        class_means = self.class_means(z, y) if self.prior.uses_class_means else None
+        prior = self.prior(class_means)
+        return Normal(prior.loc[y], prior.scale[y], validate_args=False)
+
+    @torch.inference_mode()
+    def sample(self, tensors: dict[str, Tensor], n_samples: int = 1, generative_kwargs: dict | None = None) -> Tensor:
+        """Draw data from the posterior predictive: ``(n, *shape)``, with a trailing axis for several samples."""
+        _, outputs = self.forward(
+            tensors,
+            inference_kwargs={"n_samples": n_samples},
+            generative_kwargs={"kind": "full"} | (generative_kwargs or {}),
+            compute_loss=False,
+        )
+        draws = outputs["px"].sample()
+        return (draws.movedim(0, -1) if n_samples > 1 else draws).cpu()
+
+    # Objective ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def objective(self, x: Tensor, q: dict, p: dict, logits: list[Tensor] | None) -> dict[str, tuple[float, Tensor]]:
+        """The loss, term by term: ``{name: (weight, value per cell)}``.
+
+        Parameters
+        ----------
+        x
+            Data, ``(n, *shape)``.
+        q
+            Outputs of :meth:`inference`.
+        p
+            Outputs of :meth:`generative`.
+        logits
+            The adversary's, one ``(n, K)`` per place it looks at; None where there is no adversary.
+        """
+
+    def loss(
+        self, tensors: dict[str, Tensor], inference_outputs: dict, generative_outputs: dict, kl_weight: float = 1.0
+    ) -> LossOutput:
+        """Weighted sum of the objective's terms, averaged over cells.
+
+        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up.
+        """
+        q, p = inference_outputs, generative_outputs
+        logits = None if self.adversary is None else self.adversary(self.adversary_views(q, p))
+        terms = self.objective(self.data(tensors), q, p, logits)
+        loss = sum(
+            weight * value.mean() * (kl_weight if name.startswith("kl") else 1.0)
+            for name, (weight, value) in terms.items()
+        )
+        metrics = {name: value.mean() for name, (_, value) in terms.items()}
+        if logits is not None:
+            metrics["adversary_loss"] = self.adversary_loss(logits, q["y"])
+            metrics["adversary_accuracy"] = adversary_accuracy(logits, q["y"])
+        return LossOutput(
+            loss=loss,
+            reconstruction_loss=terms["rec"][1],
+            kl_local={name: value for name, (_, value) in terms.items() if name.startswith("kl")},
+            extra_metrics=metrics,
+        )
+
+    def adversary_views(self, q: dict, p: dict) -> dict[str, Tensor]:
+        """What the adversary may look at, by place."""
+        return {"latent": q["z"]}
+
+    @staticmethod
+    def adversary_loss(logits: list[Tensor], y: Tensor) -> Tensor:
+        """What the adversary minimises: its cross-entropy, summed over the places it looks at."""
+        return sum(cross_entropy(place, y) for place in logits)
+
+    # Likelihood of the data, conditions given the data ---------------------------------------------------------
+
+    @torch.inference_mode()
+    @auto_move_data
+    def log_joint(self, tensors: dict[str, Tensor], n_mc_samples: int = 16) -> Tensor:
+        """Log p(x, y = k), ``(n, K)``, by importance sampling from the posteriors."""
+        inputs = {"x": self.data(tensors), "given": self._given(tensors)}
+        n = len(inputs["x"])
+        columns = []
+        for k in range(self.n_conditions):
+            y = torch.full((n,), k, device=inputs["x"].device)
+            log_weights = [
+                self._log_importance_weights(**inputs, y=y, n_samples=size) for size in self._passes(n, n_mc_samples)
+            ]
+            log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
+            columns.append(log_px + self.condition_probs[k].log())
+        return torch.stack(columns, dim=-1)
+
+    @torch.inference_mode()
+    def marginal_ll(
+        self,
+        tensors: dict[str, Tensor],
+        n_mc_samples: int = 1000,
+        return_mean: bool = False,
+        kind: Literal["full", "marginal"] = "full",
+    ) -> Tensor | float:
+        """Log p(x), ``(n,)``: of the full model with y summed out, or of the model of z alone."""
+        estimate = self.log_joint if kind == "full" else self.log_marginal_z
+        log_px = estimate(tensors, n_mc_samples=n_mc_samples)
+        log_px = torch.logsumexp(log_px, dim=-1) if kind == "full" else log_px
+        return log_px.mean().item() if return_mean else log_px.cpu()
+
+    def log_marginal_z(self, tensors: dict[str, Tensor], n_mc_samples: int) -> Tensor:
+        """Log p(x) of the model of z alone, ``(n,)``; for methods that have one."""
+        raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'.")
+
+    def _log_importance_weights(self, x: Tensor, y: Tensor, given: Given, n_samples: int) -> Tensor:
+        """Log p(x, z, w | y) - log q(z, w | x, y) at samples of q, ``(n_samples, n)``."""
+        q = self.inference(x, y, given, n_samples=n_samples)
+        p = self.generative(q["z"], q["w"], y, given, kind="full")
+        log_weights = self.log_importance_weight(x, q, p)
+        return log_weights.reshape(n_samples, len(x))
+
+    def log_importance_weight(self, x: Tensor, q: dict, p: dict) -> Tensor:
+        """Log p(x, latents | y) - log q(latents | x, y), ``(..., n)``; more latents, more terms."""
+        return (
+            self.likelihood.log_prob(p["px"], x)
+            + log_prob(standard_normal_like(q["qz"]), q["z"])
+            - log_prob(q["qz"], q["z"])
+            + log_prob(p["pw"], q["w"])
+            - log_prob(q["qw"], q["w"])
+        )
+
+    def _passes(self, n: int, n_mc_samples: int) -> list[int]:
+        """Split samples so that one pass fits into memory."""
+        size = max(1, int(_MAX_FLOATS_PER_PASS / (n * math.prod(self.shape))))
+        full, rest = divmod(n_mc_samples, size)
+        return [size] * full + ([rest] if rest else [])
+
+    # Latents of cells whose condition may be unknown ---------------------------------------------------------------
+
+    @torch.inference_mode()
+    @auto_move_data
+    def latent_moments(self, tensors: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Posterior means and variances of z and w, each ``(n, n_latent)``.
+
+        Where the condition is unknown, w is averaged over the conditions by their posterior probability given
+        the cell.
+        """
+        q = self.inference(**self._get_inference_input(tensors))
+        moments = {"z": (q["qz"].loc, q["qz"].variance), "w": (q["qw"].loc, q["qw"].variance)}
+        unknown = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1) < 0
+        if self.w_sees_condition and unknown.any():
+            rows = {key: value[unknown] for key, value in tensors.items()}
+            for known, averaged in zip(moments["w"], self._averaged_moments_of_w(rows), strict=True):
+                known[unknown] = averaged
+        return moments
+
+    @torch.inference_mode()
+    @auto_move_data
+    def latent_samples(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One posterior sample of z and of w, each ``(n, n_latent)``."""
+        q = self.inference(**self._get_inference_input(tensors))
+        return {"z": q["z"], "w": q["w"]}
+
+    def _averaged_moments_of_w(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the mixture over conditions of q(w | x, y)."""
+        x, given = self.data(tensors), self._given(tensors)
+        probs = torch.softmax(self.log_joint(tensors), dim=-1)
+        mean, second_moment = 0.0, 0.0
+        for k in range(self.n_conditions):
+            qw = self.inference(x, torch.full((len(x),), k, device=x.device), given)["qw"]
+            mean = mean + probs[:, [k]] * qw.loc
+            second_moment = second_moment + probs[:, [k]] * (qw.variance + qw.loc**2)
+        return mean, second_moment - mean**2
+
+    # The class means over the training set ----------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def fit_class_means(self, batches: Iterable[dict[str, Tensor]]) -> None:
+        """Set the class means of z to those of the posterior means over ``batches``."""
+        if not self.prior.uses_class_means:
+            return
+        self.class_means.fit(self._posterior_means(tensors) for tensors in batches)
+
+    @auto_move_data
+    def _posterior_means(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        outputs = self.inference(**self._get_inference_input(tensors))
+        return outputs["qz"].loc, outputs["y"]
+
+
+def choose(options: dict, argument: str, value: str):
+    """The option of that name, or an error that lists the names."""
+    if value not in options:
+        raise ValueError(f"{argument}={value!r} is not known; choose from {list(options)}.")
+    return options[value]
+
+
+def draw(q: Distribution, n_samples: int) -> Tensor:
+    """A reparametrised sample; a leading axis only for several, as scvi-tools has it."""
+    return q.rsample() if n_samples == 1 else q.rsample((n_samples,))
+
+
+def log_prob(distribution: Distribution, value: Tensor) -> Tensor:
+    """Log-density summed over the latent's dimensions."""
+    return distribution.log_prob(value).sum(-1)
+
+
+def kl(q: Normal, p: Normal) -> Tensor:
+    """KL(q || p) summed over the latent's dimensions, ``(n,)``."""
+    return kl_divergence(q, p).sum(-1)
+
+
+def standard_normal_like(q: Normal) -> Normal:
+    """N(0, I) of the shape of q."""
+    return Normal(torch.zeros_like(q.loc), torch.ones_like(q.scale), validate_args=False)
+
+
+def adversary_accuracy(logits: list[Tensor], y: Tensor) -> Tensor:
+    """Accuracy of the best of the adversary's classifiers."""
+    return torch.stack([(place.argmax(-1) == y).float().mean() for place in logits]).max()

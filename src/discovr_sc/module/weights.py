@@ -1,0 +1,47 @@
+"""The weights of an objective's terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the terms of an objective, named as in the paper's loss-weight tables.
+
+    Parameters
+    ----------
+    rec
+        Of the log-likelihood given both latents, log p(x | z, w).
+    rec_z
+        Of the log-likelihood given z alone, log p(x | z).
+    kl_z
+        Of KL(q(z | x) || p(z)).
+    kl_w
+        Of KL(q(w | x, y) || p(w | y)).
+    adv
+        Of the adversarial term; 0 removes the adversary.
+    classify
+        Of log q(y | w), in the methods that classify from w (DIVA, CCVAE).
+
+    Examples
+    --------
+    >>> Weights(adv=8).adv
+    8
+    """
+
+    rec: float = 1.0
+    rec_z: float = 1.0
+    kl_z: float = 1.0
+    kl_w: float = 1.0
+    adv: float = 1.0
+    classify: float = 1.0
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not math.isfinite(value) or value < 0:
+                raise ValueError(
+                    f"weights.{field.name} is {value!r}; give a finite number of at least 0 (0 drops the term)."
+                )

@@ -1,0 +1,176 @@
+"""The objective against hand computations and the paper's Proposition 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from scvi import REGISTRY_KEYS
+from torch import nn
+from torch.distributions import Normal
+
+from discovr_sc import Weights
+from discovr_sc.module import DISCOVRModule
+
+
+def batch_of(x, y):
+    return {
+        REGISTRY_KEYS.X_KEY: torch.as_tensor(x, dtype=torch.float32),
+        REGISTRY_KEYS.LABELS_KEY: torch.as_tensor(y).reshape(-1, 1),
+        REGISTRY_KEYS.BATCH_KEY: torch.zeros(len(x), 1, dtype=torch.long),
+    }
+
+
+class FixedEncoder(nn.Module):
+    """q(latent | x) = N(slope x + offset, scale^2)."""
+
+    def __init__(self, slope, offset, scale):
+        super().__init__()
+        self.slope, self.offset, self.scale = slope, offset, scale
+
+    def forward(self, x, *cats, cont=None):
+        loc = self.slope * x + self.offset
+        return Normal(loc, torch.full_like(loc, self.scale))
+
+
+class FixedDecoder(nn.Module):
+    """Mean of x = latent @ weights."""
+
+    def __init__(self, *weights):
+        super().__init__()
+        self.weights = torch.tensor(weights).reshape(-1, 1)
+
+    def forward(self, latent, *cats, cont=None):
+        return {"loc": latent @ self.weights}
+
+
+def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, class_means=(0.5, -0.4)):
+    """x = a z + b w + noise, z ~ N(0, 1), w ~ N(mu_y, 1), with deliberately wrong posteriors."""
+    module = DISCOVRModule(
+        (1,), 2, n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, prior="class-mean", n_hidden=4
+    )
+    module.z_encoder = FixedEncoder(0.3, 0.1, 0.7)
+    module.w_encoder = FixedEncoder(0.4, -0.2, 0.5)
+    module.decoder = FixedDecoder(a, b)
+    module.class_means.means[:, 0] = torch.tensor(class_means)
+    return module.eval()
+
+
+def test_objective_equals_hand_computation():
+    torch.manual_seed(0)
+    weights = Weights(rec=0.75, rec_z=0.25, kl_z=0.9, kl_w=0.2, adv=0.8)
+    module = DISCOVRModule(
+        (3,), 2, n_latent_z=2, n_latent_w=2, likelihood="gaussian", noise_scale=0.5, noise_scale_z=0.7,
+        prior="class-mean", n_hidden=8, weights=weights,
+    )  # fmt: skip
+    x, y = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
+    tensors = batch_of(x, y)
+    module.train()
+    q, p, losses = module(tensors)
+
+    def array(t):
+        return t.detach().double().numpy()
+
+    z, w = array(q["z"]), array(q["w"])
+    class_means = np.stack([z[y == k].mean(0) for k in range(2)])
+
+    def kl(loc, scale, prior_loc):
+        return (0.5 * (scale**2 + (loc - prior_loc) ** 2 - 1) - np.log(scale)).sum(-1)
+
+    rec = -norm.logpdf(x, array(p["px"].loc), 0.5).sum(-1)
+    rec_z = -norm.logpdf(x, array(p["px_z"].loc), 0.7).sum(-1)
+    kl_z = kl(array(q["qz"].loc), array(q["qz"].scale), 0.0)
+    kl_w = kl(array(q["qw"].loc), array(q["qw"].scale), class_means[y])
+    logits = array(module.adversary.classifiers["reconstruction"](p["px_z"].loc))
+    log_g = (logits - np.log(np.exp(logits).sum(-1, keepdims=True)))[np.arange(5), y]
+    expected = (0.75 * rec + 0.25 * rec_z + 0.9 * kl_z + 0.2 * kl_w + 0.8 * log_g).mean()
+
+    assert losses.loss.item() == pytest.approx(expected, rel=1e-5)
+    for name, value in {"rec": rec, "rec_z": rec_z, "kl_z": kl_z, "kl_w": kl_w, "adv": log_g}.items():
+        assert losses.extra_metrics[name].item() == pytest.approx(value.mean(), rel=1e-5)
+    assert losses.extra_metrics["adversary_loss"].item() == pytest.approx(-log_g.mean(), rel=1e-5)
+    assert w.shape == (5, 2)
+
+
+def test_kl_weight_scales_only_the_kl_terms():
+    module = linear_gaussian()
+    tensors = batch_of([[0.2], [1.0]], [0, 1])
+    torch.manual_seed(0)
+    q, p, full = module(tensors)
+    half = module.loss(tensors, q, p, kl_weight=0.5)
+    kl_terms = full.extra_metrics["kl_z"] + full.extra_metrics["kl_w"]
+    assert (full.loss - half.loss).item() == pytest.approx(0.5 * kl_terms.item(), rel=1e-4)
+
+
+def test_proposition_1_holds_on_a_linear_gaussian_model():
+    """log p(x|y) - KL(q_w || p(w|x,y)) - L_w = E_{q_w} KL(q_z || p(z|w,x,y))."""
+    a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
+    module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
+    n = 200_000
+    for x0, y0 in [(0.7, 0), (-1.2, 1)]:
+        torch.manual_seed(0)
+        tensors = batch_of(np.full((n, 1), x0), np.full(n, y0))
+        with torch.no_grad():
+            q, _, losses = module(tensors)
+        l_w = -sum(losses.extra_metrics[term].item() for term in ("rec", "kl_z", "kl_w"))
+
+        qw_loc, qw_scale = q["qw"].loc[0].item(), q["qw"].scale[0].item()
+        qz_loc, qz_scale = q["qz"].loc[0].item(), q["qz"].scale[0].item()
+        var_x_given_w = a**2 + noise**2
+        log_px = norm.logpdf(x0, b * mu[y0], np.sqrt(b**2 + var_x_given_w))
+        post_var = 1 / (1 + b**2 / var_x_given_w)
+        post_loc = post_var * (mu[y0] + b * x0 / var_x_given_w)
+        kl_w = gaussian_kl(qw_loc, qw_scale**2, post_loc, post_var)
+
+        w = qw_loc + qw_scale * np.random.default_rng(0).normal(size=n)
+        z_var = 1 / (1 + a**2 / noise**2)
+        z_loc = z_var * a * (x0 - b * w) / noise**2
+        right = gaussian_kl(qz_loc, qz_scale**2, z_loc, z_var).mean()
+        assert log_px - kl_w - l_w == pytest.approx(right, abs=0.03)
+        assert right > 0.2  # the gap is not a trivial zero
+
+
+def gaussian_kl(loc, var, prior_loc, prior_var):
+    return 0.5 * (np.log(prior_var / var) + (var + (loc - prior_loc) ** 2) / prior_var - 1)
+
+
+def test_marginal_likelihood_equals_closed_form():
+    a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
+    module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
+    module.condition_probs = torch.tensor([0.3, 0.7])
+    x = np.array([[-1.0], [0.3], [2.0]])
+    torch.manual_seed(0)
+    estimate = module.marginal_ll(batch_of(x, [0, 1, 0]), n_mc_samples=100_000).numpy()
+    scale = np.sqrt(a**2 + b**2 + noise**2)
+    exact = np.log(0.3 * norm.pdf(x, b * mu[0], scale) + 0.7 * norm.pdf(x, b * mu[1], scale)).ravel()
+    np.testing.assert_allclose(estimate, exact, atol=0.02)
+
+    module.decoder_z = FixedDecoder(a)
+    estimate_z = module.marginal_ll(batch_of(x, [0, 1, 0]), n_mc_samples=100_000, kind="marginal").numpy()
+    np.testing.assert_allclose(estimate_z, norm.logpdf(x, 0, np.sqrt(a**2 + noise**2)).ravel(), atol=0.02)
+
+
+def test_posterior_of_an_unknown_condition_equals_bayes_rule():
+    b, mu = 1.3, (0.5, -0.4)
+    module = linear_gaussian(b=b, class_means=mu)
+    module.z_encoder.scale = module.w_encoder.scale = 1.0  # proposals with lighter tails than the target mislead
+    x = np.linspace(-2, 2, 5).reshape(-1, 1)
+    torch.manual_seed(0)
+    probs = torch.softmax(module.log_joint(batch_of(x, np.full(5, -1)), n_mc_samples=100_000), -1).numpy()
+    density = norm.pdf(x, b * np.array(mu), np.sqrt(0.8**2 + b**2 + 0.6**2))
+    np.testing.assert_allclose(probs, density / density.sum(-1, keepdims=True), atol=0.01)
+
+
+def test_w_of_an_unknown_condition_is_the_posterior_average():
+    torch.manual_seed(0)
+    module = DISCOVRModule((1,), 2, n_latent_z=1, n_latent_w=2, likelihood="gaussian", prior="learned").eval()
+    x = np.array([[0.5], [-1.0], [2.0]])
+    known = [module.latent_moments(batch_of(x, np.full(3, k)))["w"] for k in range(2)]
+    module.log_joint = lambda tensors, n_mc_samples=16: torch.log(torch.tensor([[0.25, 0.75]] * len(tensors["X"])))
+    mean, variance = module.latent_moments(batch_of(x, [-1, 0, -1]))["w"]
+    averaged = 0.25 * known[0][0] + 0.75 * known[1][0]
+    torch.testing.assert_close(mean[[0, 2]], averaged[[0, 2]])
+    torch.testing.assert_close(mean[1], known[0][0][1])
+    second = 0.25 * (known[0][1] + known[0][0] ** 2) + 0.75 * (known[1][1] + known[1][0] ** 2)
+    torch.testing.assert_close(variance[[0, 2]], (second - averaged**2)[[0, 2]])

@@ -1,0 +1,114 @@
+"""Likelihoods against scipy and scvi-tools."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, logsumexp, softmax
+from scipy.stats import bernoulli, nbinom, norm
+from scvi.distributions import ZeroInflatedNegativeBinomial
+
+from discovr_sc.module.likelihoods import LIKELIHOODS
+
+RNG = np.random.default_rng(0)
+N, G = 6, 4
+
+
+def build(name, shape=(G,), **settings):
+    torch.manual_seed(0)
+    return LIKELIHOODS[name](shape, **({"noise_scale": 0.5, "dispersion": "gene", "n_batch": 2} | settings))
+
+
+def count_case():
+    outputs = {
+        name: torch.as_tensor(RNG.normal(size=(N, G)), dtype=torch.float32)
+        for name in ("rho_logits", "zero_logits", "log_theta")
+    }
+    x = torch.as_tensor(RNG.poisson(3, (N, G)), dtype=torch.float32)
+    return outputs, x, x.sum(-1, keepdim=True), torch.as_tensor([[0], [1], [1], [0], [1], [0]])
+
+
+def nb_logpmf(outputs, x, library, theta):
+    mu = library.numpy() * softmax(outputs["rho_logits"].numpy().astype(float), axis=-1)
+    return nbinom.logpmf(x.numpy(), theta, theta / (theta + mu))
+
+
+@pytest.mark.parametrize("dispersion", ["gene", "gene-batch", "gene-cell"])
+def test_negative_binomial_equals_scipy(dispersion):
+    likelihood = build("nb", dispersion=dispersion)
+    outputs, x, library, batch = count_case()
+    theta = {
+        "gene": lambda: np.exp(likelihood.log_theta.detach().numpy()),
+        "gene-batch": lambda: np.exp(likelihood.log_theta.detach().numpy())[batch.numpy().ravel()],
+        "gene-cell": lambda: np.exp(outputs["log_theta"].numpy()),
+    }[dispersion]()
+    value = likelihood.log_prob(likelihood(outputs, library, batch), x).detach().numpy()
+    np.testing.assert_allclose(value, nb_logpmf(outputs, x, library, theta).sum(-1), rtol=1e-4)
+
+
+def test_zinb_equals_scvi_and_scipy():
+    likelihood = build("zinb")
+    outputs, x, library, batch = count_case()
+    x[:, 0] = 0
+    library = x.sum(-1, keepdim=True)
+    px = likelihood(outputs, library, batch)
+    value = likelihood.log_prob(px, x).detach().numpy()
+    theta = likelihood.log_theta.exp().detach()
+    rho = torch.softmax(outputs["rho_logits"], -1)
+    scvi_px = ZeroInflatedNegativeBinomial(mu=library * rho, theta=theta, zi_logits=outputs["zero_logits"])
+    np.testing.assert_allclose(value, scvi_px.log_prob(x).sum(-1).numpy(), rtol=1e-6)
+
+    nb = nb_logpmf(outputs, x, library, theta.numpy())
+    log_pi = np.log(expit(outputs["zero_logits"].numpy()))
+    log_not = np.log(expit(-outputs["zero_logits"].numpy()))
+    zinb = np.where(x.numpy() == 0, logsumexp([log_pi, log_not + nb], axis=0), log_not + nb)
+    np.testing.assert_allclose(value, zinb.sum(-1), rtol=1e-4)
+    np.testing.assert_allclose(likelihood.reconstruction(px).sum(-1).numpy(), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["nb", "zinb"])
+@pytest.mark.parametrize("leading", [(), (3,)])
+def test_sparse_likelihood_equals_scvis_dense_one_in_value_and_gradient(name, leading):
+    likelihood = build(name, shape=(50,))
+    rng = np.random.default_rng(1)
+    x = torch.as_tensor(rng.poisson(0.3, (8, 50)), dtype=torch.float32)
+    x[0, 0] = 200
+    outputs = {h: torch.randn(*leading, 8, 50, requires_grad=True) for h in likelihood.heads}
+    parameters = [*outputs.values(), likelihood.log_theta]
+
+    def value_and_gradient(log_prob):
+        px = likelihood(outputs, x.sum(-1, keepdim=True), torch.zeros(8, 1, dtype=torch.long))
+        value = log_prob(px)
+        return value, torch.autograd.grad(value.sum(), parameters)
+
+    value, gradient = value_and_gradient(lambda px: likelihood.log_prob(px, x))
+    dense_value, dense_gradient = value_and_gradient(lambda px: px.log_prob(x).sum(-1))
+    assert value.shape == (*leading, 8)
+    torch.testing.assert_close(value, dense_value, rtol=1e-5, atol=1e-5)
+    for ours, theirs in zip(gradient, dense_gradient, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_gaussian_and_bernoulli_equal_scipy_on_images():
+    shape = (2, 3, 3)
+    outputs = torch.as_tensor(RNG.normal(size=(N, *shape)))
+    x = RNG.uniform(size=(N, *shape)).round()
+    gaussian = build("gaussian", shape)
+    value = gaussian.log_prob(gaussian({"loc": outputs}, None, None), torch.as_tensor(x))
+    np.testing.assert_allclose(value, norm.logpdf(x, outputs, 0.5).sum((1, 2, 3)), rtol=1e-6)
+    likelihood = build("bernoulli", shape)
+    value = likelihood.log_prob(likelihood({"logits": outputs}, None, None), torch.as_tensor(x))
+    np.testing.assert_allclose(value, bernoulli.logpmf(x, expit(outputs)).sum((1, 2, 3)), rtol=1e-6)
+
+
+def test_the_adversary_sees_log_counts_per_ten_thousand():
+    rho = torch.tensor([[1e-4, 1e-2]])
+    torch.testing.assert_close(build("nb").view(rho), torch.log1p(torch.tensor([[1.0, 100.0]])))
+
+
+def test_bad_settings_raise():
+    with pytest.raises(ValueError, match=r"dispersion is 'cell'.*'gene-batch'"):
+        build("nb", dispersion="cell")
+    with pytest.raises(ValueError, match="noise_scale is 0"):
+        build("gaussian", noise_scale=0)
