@@ -1,0 +1,188 @@
+"""The one training plan."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import torch
+from scvi import REGISTRY_KEYS
+from scvi.module.base import LossOutput
+from scvi.train import TrainingPlan
+
+from discovr_sc.module.skeleton import DisentangledModule
+
+
+class AdversarialPlan(TrainingPlan):
+    """Algorithm 1 of the paper: one forward, then the adversary's update, then the model's against it.
+
+    Parameters
+    ----------
+    module
+        What to train.
+    optimizer
+        ``"AdamW"`` (the paper) or ``"Adam"``.
+    lr
+        Learning rate of the model.
+    adversary_lr
+        Learning rate of the adversary; that of the model by default.
+    n_adversary_steps
+        Updates of the adversary before each update of the model, all on the same reconstructions.
+    gradient_clip
+        Largest norm of the gradient, for the model and for the adversary; None does not clip.
+    weight_decay, eps
+        Of both optimisers.
+    n_epochs_kl_warmup
+        Epochs over which the weights of the KL terms rise from 0; None starts with the full weights.
+    **kwargs
+        See :class:`~scvi.train.TrainingPlan`.
+    """
+
+    def __init__(
+        self,
+        module: DisentangledModule,
+        *,
+        optimizer: str = "AdamW",
+        lr: float = 1e-3,
+        adversary_lr: float | None = None,
+        n_adversary_steps: int = 1,
+        gradient_clip: float | None = 50.0,
+        weight_decay: float = 1e-6,
+        eps: float = 1e-8,
+        n_epochs_kl_warmup: int | None = None,
+        **kwargs,
+    ):
+        if n_adversary_steps < 1:
+            raise ValueError(
+                f"n_adversary_steps is {n_adversary_steps}; give at least 1, or Weights(adv=0) to train without one."
+            )
+        if gradient_clip is not None and gradient_clip <= 0:
+            raise ValueError(f"gradient_clip is {gradient_clip}; give a norm above 0, or None not to clip.")
+        super().__init__(
+            module,
+            optimizer=optimizer,
+            lr=lr,
+            weight_decay=weight_decay,
+            eps=eps,
+            n_epochs_kl_warmup=n_epochs_kl_warmup,
+            **kwargs,
+        )
+        self.automatic_optimization = False
+        self.adversary_lr = lr if adversary_lr is None else adversary_lr
+        self.n_adversary_steps = n_adversary_steps
+        self.gradient_clip = gradient_clip
+        self._totals = EpochTotals()
+        self._validation_totals = EpochTotals()
+
+    def _optimizer_creator_fn(self, optimizer_cls):
+        """As scvi-tools', but fused: its loop over tensors costs as much as the backward pass of small networks."""
+        return lambda params: optimizer_cls(
+            params, lr=self.lr, eps=self.eps, weight_decay=self.weight_decay, fused=True
+        )
+
+    def configure_optimizers(self):
+        """One optimiser for the model and, where there is an adversary, one for it.
+
+        Parameters are told apart by identity: the module's own would otherwise include the adversary's, and
+        the model's optimiser would train it backwards.
+        """
+        adversary = list(self.module.adversary.parameters()) if self.module.adversary is not None else []
+        ours = {id(parameter) for parameter in adversary}
+        create = self.get_optimizer_creator()
+        model_optimizer = create([p for p in self.module.parameters() if p.requires_grad and id(p) not in ours])
+        if not adversary:
+            return [model_optimizer]
+        adversary_optimizer = create(adversary)
+        for group in adversary_optimizer.param_groups:
+            group["lr"] = self.adversary_lr
+        return [model_optimizer, adversary_optimizer]
+
+    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
+        """One round of the game on one mini-batch."""
+        if len(batch[REGISTRY_KEYS.X_KEY]) == 1:
+            return  # batch norm has no variance to divide by
+        optimizers = self.optimizers()
+        model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
+        q, p = self.module(batch, compute_loss=False)
+        if adversary_optimizer:
+            self._train_adversary(adversary_optimizer[0], q, p)
+        if "kl_weight" in self.loss_kwargs:
+            self.loss_kwargs["kl_weight"] = self.kl_weight
+        with frozen(self.module.adversary):
+            losses = self.module.loss(batch, q, p, **self.loss_kwargs)
+            self._step(model_optimizer, losses.loss)
+        self._totals.add(losses)
+
+    def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
+        """The objective on one mini-batch, nothing updated."""
+        _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs)
+        self._validation_totals.add(losses)
+
+    def on_train_epoch_end(self) -> None:
+        """Log the epoch's means."""
+        self._log_totals(self._totals, "train", "train_loss")
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the epoch's means."""
+        self._log_totals(self._validation_totals, "validation", "validation_loss")
+
+    def _log_totals(self, totals: EpochTotals, mode: str, loss_key: str) -> None:
+        means, n = totals.pop_means()
+        self.log(loss_key, means.pop("loss"), prog_bar=True, batch_size=n, sync_dist=self.use_sync_dist)
+        values = {f"{name}_{mode}": value for name, value in means.items()}
+        self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
+
+    def _train_adversary(self, optimizer, q: dict, p: dict) -> None:
+        views = {place: view.detach() for place, view in self.module.adversary_views(q, p).items()}
+        for _ in range(self.n_adversary_steps):
+            self._step(optimizer, self.module.adversary_loss(self.module.adversary(views), q["y"]))
+
+    def _step(self, optimizer, loss: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        if self.gradient_clip is not None:
+            self.clip_gradients(optimizer, gradient_clip_val=self.gradient_clip, gradient_clip_algorithm="norm")
+        optimizer.step()
+
+
+class EpochTotals:
+    """Sums of an epoch's losses over cells.
+
+    Kept here and logged once per epoch: logging every term at every step costs more than small networks do.
+    """
+
+    def __init__(self):
+        self._sums: dict[str, torch.Tensor] = {}
+        self._n = 0
+
+    @torch.no_grad()
+    def add(self, losses: LossOutput) -> None:
+        """Add a mini-batch."""
+        n = losses.n_obs_minibatch
+        self._n += n
+        sums = {
+            "loss": losses.loss * n,
+            "elbo": losses.reconstruction_loss_sum + losses.kl_local_sum,
+            "reconstruction_loss": losses.reconstruction_loss_sum,
+            "kl_local": losses.kl_local_sum,
+        } | {name: value * n for name, value in losses.extra_metrics.items()}
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.detach()
+
+    def pop_means(self) -> tuple[dict[str, torch.Tensor], int]:
+        """Means over the cells added since the last call, and their number."""
+        means, n = {name: total / self._n for name, total in self._sums.items()}, self._n
+        self._sums, self._n = {}, 0
+        return means, n
+
+
+@contextmanager
+def frozen(module: torch.nn.Module | None):
+    """Spare the gradients of a module's parameters while others train through it."""
+    parameters = [] if module is None else list(module.parameters())
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)

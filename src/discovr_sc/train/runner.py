@@ -1,0 +1,51 @@
+"""The runner around a training: what happens when it ends, or is stopped by hand."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import warnings
+
+from scvi import settings
+from scvi.train import TrainRunner
+
+
+class InterruptibleTrainRunner(TrainRunner):
+    """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end."""
+
+    def __call__(self) -> None:
+        """Run training."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        handler = signal.getsignal(signal.SIGINT)
+        # A model that was trained before is in evaluation mode, and Lightning would leave it there.
+        self.model.module.train()
+        try:
+            super().__call__()
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if not is_interrupt(stop):
+                raise
+            if in_main_thread:
+                # Lightning has switched Ctrl-C off for its shutdown.
+                signal.signal(signal.SIGINT, handler)
+            self._keep_what_was_learned()
+        self.model.module.fit_class_means(self.data_splitter.train_dataloader())
+
+    def _keep_what_was_learned(self) -> None:
+        model, splitter = self.model, self.data_splitter
+        model.train_indices = getattr(splitter, "train_idx", None)
+        model.validation_indices = getattr(splitter, "val_idx", None)
+        model.test_indices = getattr(splitter, "test_idx", None)
+        model.to_device(self.device)
+        model.module.eval()
+        model.trainer = self.trainer
+        model.is_trained_ = True
+        warnings.warn(
+            f"Training was interrupted in epoch {self.trainer.current_epoch + 1}; the model keeps what it has learned.",
+            UserWarning,
+            stacklevel=settings.warnings_stacklevel,
+        )
+
+
+def is_interrupt(stop: BaseException) -> bool:
+    """Whether this is Ctrl-C, which Lightning turns into an exit of the interpreter."""
+    return isinstance(stop, KeyboardInterrupt) or isinstance(stop.__context__, KeyboardInterrupt)

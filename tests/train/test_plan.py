@@ -1,0 +1,179 @@
+"""The game: who is updated when, and on what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from discovr_sc import DISCOVR, Weights
+from discovr_sc.train.plan import EpochTotals
+
+
+def small_model(counts, **settings):
+    DISCOVR.setup_anndata(counts, "condition")
+    return DISCOVR(counts, n_hidden=8, **settings)
+
+
+def snapshot(module):
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+def moved(module, before):
+    return {name for name, parameter in module.named_parameters() if not torch.equal(parameter, before[name])}
+
+
+def train(model, **plan):
+    model.train(max_epochs=1, enable_progress_bar=False, plan_kwargs={"weight_decay": 0.0} | plan)
+
+
+@pytest.mark.parametrize("adversary", ["latent", "reconstruction", "both"])
+def test_each_optimiser_moves_only_its_own_parameters(counts, adversary):
+    model = small_model(counts, adversary=adversary)
+    before = snapshot(model.module)
+    train(model, lr=0.0, adversary_lr=0.01)
+    only_adversary = moved(model.module, before)
+    assert only_adversary == {name for name in before if name.startswith("adversary.")}
+
+    before = snapshot(model.module)
+    train(model, lr=0.01, adversary_lr=0.0)
+    only_model = moved(model.module, before)
+    assert only_model == {name for name in before if not name.startswith("adversary.")}
+
+
+def test_one_forward_a_step_and_the_model_meets_the_updated_adversary(counts, monkeypatch):
+    model = small_model(counts, prior="learned")
+    adversary = model.module.adversary
+    events = []
+    forward, loss, adversary_loss = model.module.inference, model.module.loss, model.module.adversary_loss
+
+    def state():
+        return torch.cat([p.detach().ravel() for p in adversary.parameters()]).clone()
+
+    def spy(name, function):
+        def call(*args, **kwargs):
+            if model.module.training:
+                events.append((name, state()))
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(model.module, "inference", spy("forward", forward))
+    monkeypatch.setattr(model.module, "adversary_loss", spy("adversary", adversary_loss))
+    monkeypatch.setattr(model.module, "loss", spy("loss", loss))
+    model.train(max_epochs=1, batch_size=200, enable_progress_bar=False, plan_kwargs={"n_adversary_steps": 2})
+    # The loss itself asks for the adversary's loss once more, to log it.
+    assert [name for name, _ in events] == ["forward", "adversary", "adversary", "loss", "adversary"]
+    assert not torch.equal(events[1][1], events[2][1])
+    assert not torch.equal(events[2][1], events[3][1])
+    assert torch.equal(events[3][1], state())
+
+
+def test_the_encoder_is_pushed_against_the_adversary(counts):
+    """The gradient of the adversarial term on z raises the adversary's cross-entropy."""
+    model = small_model(counts, adversary="latent", weights=Weights(rec=0, rec_z=0, kl_z=0, kl_w=0, adv=1))
+    module = model.module.train()
+    batch = next(iter(model._make_data_loader(counts)))
+    q, p, losses = module(batch)
+    q["z"].retain_grad()
+    losses = module.loss(batch, q, p)
+    losses.loss.backward()
+    with torch.no_grad():
+        before = module.adversary_loss(module.adversary({"latent": q["z"]}), q["y"])
+        after = module.adversary_loss(module.adversary({"latent": q["z"] - 10 * q["z"].grad}), q["y"])
+    assert after > before
+
+
+def test_without_adversary_there_is_none(counts):
+    model = small_model(counts, weights=Weights(adv=0))
+    assert model.module.adversary is None
+    train(model)
+    assert "adversary_loss_train" not in model.history_
+    assert np.isfinite(model.history_["train_loss"].to_numpy(dtype=float)).all()
+
+
+def test_history_has_every_term_for_train_and_validation(counts):
+    model = small_model(counts)
+    model.train(max_epochs=3, enable_progress_bar=False)
+    terms = ["rec", "rec_z", "kl_z", "kl_w", "adv", "adversary_loss", "adversary_accuracy", "elbo"]
+    for term in terms:
+        for mode in ("train", "validation"):
+            values = model.history_[f"{term}_{mode}"].to_numpy(dtype=float)
+            assert values.shape == (3, 1)
+            assert np.isfinite(values).all()
+    assert np.isfinite(model.history_["validation_loss"].to_numpy(dtype=float)).all()
+
+
+def test_epoch_means_weigh_cells_equally():
+    class Losses:
+        def __init__(self, value, n):
+            self.loss = torch.tensor(value)
+            self.n_obs_minibatch = n
+            self.reconstruction_loss_sum = torch.tensor(value * n)
+            self.kl_local_sum = torch.tensor(0.0)
+            self.extra_metrics = {"rec": torch.tensor(value)}
+
+    totals = EpochTotals()
+    totals.add(Losses(1.0, 3))
+    totals.add(Losses(5.0, 1))
+    means, n = totals.pop_means()
+    assert n == 4
+    assert means["loss"].item() == means["rec"].item() == means["elbo"].item() == pytest.approx(2.0)
+    assert totals.pop_means() == ({}, 0)
+
+
+def test_gradients_are_clipped(counts):
+    class Norms(Callback):
+        seen = []
+
+        def on_before_optimizer_step(self, trainer, plan, optimizer):
+            gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            self.seen.append(torch.cat([g.ravel() for g in gradients]).norm().item())
+
+    model = small_model(counts)
+    model.train(max_epochs=1, enable_progress_bar=False, callbacks=[Norms()], plan_kwargs={"gradient_clip": None})
+    assert min(Norms.seen) > 0.01
+    Norms.seen.clear()
+    clipped = {"gradient_clip": 0.01}
+    model.train(max_epochs=1, enable_progress_bar=False, callbacks=[Norms()], plan_kwargs=clipped)
+    assert max(Norms.seen) <= 0.01 * 1.001
+    with pytest.raises(ValueError, match="gradient_clip is 0"):
+        train(model, gradient_clip=0)
+
+
+def test_training_goes_on_in_training_mode(counts):
+    class Mode(Callback):
+        seen = []
+
+        def on_train_batch_end(self, trainer, plan, *args):
+            self.seen.append(plan.module.training)
+
+    model = small_model(counts)
+    for _ in range(2):
+        model.train(max_epochs=1, enable_progress_bar=False, callbacks=[Mode()])
+        assert not model.module.training
+    assert Mode.seen == [True, True]
+
+
+def test_warm_up_of_the_kl_terms(counts):
+    model = small_model(counts)
+    seen = []
+    loss = model.module.loss
+    model.module.loss = lambda *args, kl_weight=1.0: (seen.append(float(kl_weight)), loss(*args, kl_weight=kl_weight))[
+        1
+    ]
+    model.train(max_epochs=3, batch_size=200, enable_progress_bar=False, plan_kwargs={"n_epochs_kl_warmup": 2})
+    assert seen[::2] == [0.0, 0.5, 1.0]  # every other call is the validation's
+
+
+def test_a_last_batch_of_one_cell_does_not_crash(counts):
+    model = small_model(counts)
+    model.train(max_epochs=1, train_size=81 / 120, batch_size=40, enable_progress_bar=False)
+    assert len(model.train_indices) % 40 == 1
+    assert np.isfinite(model.get_latent_representation()).all()
+
+
+def test_too_few_adversary_steps_raise(counts):
+    with pytest.raises(ValueError, match=r"n_adversary_steps is 0.*adv=0"):
+        train(small_model(counts), n_adversary_steps=0)
