@@ -1,0 +1,535 @@
+"""The base of every model: setup, training, latents, reconstructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from anndata import AnnData
+from scvi import REGISTRY_KEYS
+from scvi.data import AnnDataManager
+from scvi.data.fields import (
+    CategoricalJointObsField,
+    LayerField,
+    NumericalJointObsField,
+    NumericalObsField,
+)
+from scvi.model.base import BaseModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
+
+from discovr_sc.model.checks import check_counts, check_finite, check_unit_interval
+from discovr_sc.model.fields import CategoryField, ConditionField, TensorField, check_columns, check_condition
+from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
+from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner
+
+LatentKind = Literal["z", "w", "zw"]
+ReconstructionKind = Literal["full", "marginal"]
+
+
+class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseModelClass):
+    """What all models share. A model declares its module and its name in the paper's tables."""
+
+    _module_cls: ClassVar[type[DisentangledModule]]
+    _training_plan_cls = AdversarialPlan
+    _train_runner_cls = InterruptibleTrainRunner
+    #: Name of the method in the paper's tables.
+    _paper_name: ClassVar[str]
+    #: Settings of the training plan that differ from its defaults.
+    _plan_defaults: ClassVar[dict[str, Any]] = {}
+    #: Which reconstruction the mixins' methods decode.
+    _kind: ReconstructionKind = "full"
+
+    # Setup and construction ------------------------------------------------------------------------------------
+
+    @classmethod
+    def setup_anndata(
+        cls,
+        adata: AnnData,
+        condition_key: str,
+        *,
+        layer: str | None = None,
+        batch_key: str | None = None,
+        size_factor_key: str | None = None,
+        categorical_covariate_keys: list[str] | None = None,
+        continuous_covariate_keys: list[str] | None = None,
+        tensor_key: str | None = None,
+        **kwargs,
+    ) -> None:
+        """Say where the model finds its data in an AnnData.
+
+        Parameters
+        ----------
+        adata
+            Cells in rows. Columns ``_scvi_*`` are added to ``obs``, nothing else is changed.
+        condition_key
+            Column of ``obs`` with the condition of each cell: at least two categories, no missing values.
+        layer
+            Layer with the counts; ``X`` by default.
+        batch_key
+            Column of ``obs`` with a technical batch, which conditions the decoders. Not the condition.
+        size_factor_key
+            Column of ``obs`` with size factors; by default the total counts of each cell.
+        categorical_covariate_keys, continuous_covariate_keys
+            Columns of ``obs`` with further nuisance covariates.
+        tensor_key
+            Key of ``obsm`` with an array of any shape (vectors, images) to model in place of ``X``.
+        **kwargs
+            For scvi-tools, when a saved setup is restored.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+        """
+        setup_method_args = cls._get_setup_method_args(**locals())
+        if "source_registry" not in kwargs:
+            check_condition(adata, condition_key)
+        for argument, keys in {
+            "batch_key": [batch_key],
+            "size_factor_key": [size_factor_key],
+            "categorical_covariate_keys": categorical_covariate_keys or [],
+            "continuous_covariate_keys": continuous_covariate_keys or [],
+        }.items():
+            check_columns(adata, [key for key in keys if key is not None], argument)
+        matrix, place = _find_data(adata, layer, tensor_key)
+        check_finite(matrix, place)
+
+        if tensor_key is None:
+            # Whether the data must be counts depends on the likelihood: the constructor checks that.
+            data_field = LayerField(REGISTRY_KEYS.X_KEY, layer, is_count_data=False)
+        else:
+            data_field = TensorField(REGISTRY_KEYS.X_KEY, tensor_key)
+        fields = [
+            data_field,
+            # scvi-tools' labels slot: its batch slot stays free for a real batch.
+            ConditionField(REGISTRY_KEYS.LABELS_KEY, condition_key),
+            CategoryField(REGISTRY_KEYS.BATCH_KEY, batch_key),
+            NumericalObsField(REGISTRY_KEYS.SIZE_FACTOR_KEY, size_factor_key, required=False),
+            CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
+            NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous_covariate_keys),
+        ]
+        manager = AnnDataManager(fields=fields, setup_method_args=setup_method_args)
+        manager.register_fields(adata, **kwargs)
+        cls.register_manager(manager)
+
+    @classmethod
+    def paper(cls, adata: AnnData, experiment: str, **overrides):
+        """A model with the paper's exact architecture and loss weights.
+
+        Parameters
+        ----------
+        adata
+            An AnnData that :meth:`setup_anndata` has seen.
+        experiment
+            ``"parametric"``, ``"swiss-roll"``, ``"colored-mnist"``, ``"celeba-glasses"`` or ``"kang"``.
+        **overrides
+            Arguments of the constructor that replace the paper's, such as ``noise_scale``.
+        """
+        weights = paper_weights(cls._paper_name, experiment)
+        model = cls(
+            adata, **({"weights": weights} | ARCHITECTURES[experiment] | cls._paper_settings(experiment) | overrides)
+        )
+        model.plan_defaults_ = {"lr": LEARNING_RATES[experiment], "n_adversary_steps": 1}
+        return model
+
+    @classmethod
+    def _paper_settings(cls, experiment: str) -> dict[str, Any]:
+        """Settings of this method that the paper's architectures leave open."""
+        return {}
+
+    def __init__(self, adata: AnnData | None = None, registry: dict | None = None, **module_settings):
+        super().__init__(adata, registry)
+        self.plan_defaults_ = dict(self._plan_defaults)
+        shape, data_scale = self._data_layout()
+        self.module = self._module_cls(
+            shape,
+            self.summary_stats.n_labels,
+            n_batch=self.summary_stats.n_batch,
+            n_cats_per_cov=self._n_cats_per_cov(),
+            n_continuous_cov=self.summary_stats.get("n_extra_continuous_covs", 0),
+            condition_probs=None if adata is None else self._condition_frequencies(),
+            data_scale=data_scale,
+            **module_settings,
+        )
+        if adata is not None:
+            self._check_data()
+        self._model_summary_string = (
+            f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
+            f"({', '.join(map(str, self.conditions))}) with {self._module_summary(module_settings)}"
+        )
+
+    @property
+    def conditions(self) -> np.ndarray:
+        """Names of the conditions, in the order of their codes."""
+        return self._state_registry(REGISTRY_KEYS.LABELS_KEY)[ConditionField.CATEGORICAL_MAPPING_KEY]
+
+    @property
+    def condition_key(self) -> str:
+        """Column of ``obs`` with the condition."""
+        return self._state_registry(REGISTRY_KEYS.LABELS_KEY)[ConditionField.ORIGINAL_ATTR_KEY]
+
+    def _state_registry(self, key: str) -> dict:
+        return self.registry["field_registries"][key]["state_registry"]
+
+    def _data_layout(self) -> tuple[tuple[int, ...], float]:
+        """Shape of one observation, and the factor that brings stored values to the model's scale."""
+        state = self._state_registry(REGISTRY_KEYS.X_KEY)
+        if TensorField.SHAPE_KEY not in state:
+            return (int(self.summary_stats.n_vars),), 1.0
+        return tuple(state[TensorField.SHAPE_KEY]), 1 / 255 if state[TensorField.BYTES_KEY] else 1.0
+
+    def _n_cats_per_cov(self) -> tuple[int, ...]:
+        return tuple(self._state_registry(REGISTRY_KEYS.CAT_COVS_KEY).get("n_cats_per_key", ()))
+
+    def _condition_frequencies(self) -> np.ndarray:
+        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        return np.bincount(codes, minlength=self.summary_stats.n_labels) / len(codes)
+
+    def _check_data(self) -> None:
+        args = self.registry["setup_args"]
+        matrix, place = _find_data(self.adata, args["layer"], args["tensor_key"])
+        if self.module.likelihood.counts:
+            check_counts(matrix, place)
+        elif "logits" in self.module.likelihood.heads:
+            check_unit_interval(matrix, place)
+
+    @staticmethod
+    def _module_summary(settings: dict[str, Any]) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+    # Training --------------------------------------------------------------------------------------------------
+
+    def train(
+        self,
+        max_epochs: int | None = None,
+        *,
+        batch_size: int = 128,
+        early_stopping: bool = False,
+        plan_kwargs: dict[str, Any] | None = None,
+        **kwargs,
+    ) -> None:
+        """Train the model. Ctrl-C ends the training and keeps what was learned.
+
+        Parameters
+        ----------
+        max_epochs
+            Passes over the training cells; by default scvi-tools' heuristic.
+        batch_size
+            Cells per step.
+        early_stopping
+            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs.
+        plan_kwargs
+            Of :class:`~discovr_sc.train.AdversarialPlan`: ``lr``, ``adversary_lr``, ``n_adversary_steps``,
+            ``gradient_clip``, ``n_epochs_kl_warmup``, ...
+        **kwargs
+            Of scvi-tools' ``train`` and :class:`~scvi.train.Trainer`: ``train_size``, ``validation_size``,
+            ``accelerator``, ``devices``, ``early_stopping_patience``, ``enable_progress_bar``, ...
+        """
+        super().train(
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            early_stopping=early_stopping,
+            plan_kwargs=self.plan_defaults_ | (plan_kwargs or {}),
+            **({"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1} | kwargs),
+        )
+
+    # Latents ---------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def get_latent_representation(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: LatentKind = "z",
+        give_mean: bool = True,
+        return_dist: bool = False,
+        batch_size: int | None = None,
+        dataloader: Iterable[dict[str, torch.Tensor]] | None = None,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The latent representation of cells.
+
+        Parameters
+        ----------
+        adata
+            Cells; those of the training by default. Cells whose condition is missing (or that have no column of
+            conditions) count as unknown: their w is averaged over the conditions by their posterior probability
+            given the cell.
+        indices
+            Rows to take; all by default.
+        kind
+            ``"z"``: shared by all conditions. ``"w"``: what the condition adds. ``"zw"``: both, z first.
+        give_mean
+            The posterior mean, or else one sample.
+        return_dist
+            Return means and variances.
+        batch_size
+            Cells per pass.
+        dataloader
+            Mini-batches to use in place of ``adata``.
+
+        Returns
+        -------
+        Array of shape ``(n_cells, n_latent)``, or two (mean and variance) with ``return_dist``.
+        """
+        self._check_if_trained(warn=False)
+        if kind not in ("z", "w", "zw"):
+            raise ValueError(f"kind={kind!r} is not known; choose 'z', 'w' or 'zw'.")
+        batches = self._batches(adata, indices, batch_size) if dataloader is None else dataloader
+        parts: list[tuple[torch.Tensor, ...]] = []
+        for tensors in batches:
+            if return_dist or give_mean:
+                moments = self.module.latent_moments(tensors)
+                picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
+                parts.append(tuple(torch.cat(columns, dim=-1).cpu() for columns in zip(*picked, strict=True)))
+            else:
+                samples = self.module.latent_samples(tensors)
+                parts.append((torch.cat([samples[latent] for latent in kind], dim=-1).cpu(),))
+        arrays = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
+        return (arrays[0], arrays[1]) if return_dist else arrays[0]
+
+    @torch.inference_mode()
+    def predict_condition(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        n_samples: int = 16,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """Posterior probabilities of the conditions given each cell's data, its label not used.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        n_samples
+            Importance samples for each condition.
+
+        Returns
+        -------
+        DataFrame of cells by conditions.
+        """
+        self._check_if_trained(warn=False)
+        adata = self._validate_anndata(adata)
+        log_joint = [
+            self.module.log_joint(tensors, n_mc_samples=n_samples).cpu()
+            for tensors in self._batches(adata, indices, batch_size)
+        ]
+        probs = torch.softmax(torch.cat(log_joint), dim=-1).numpy()
+        return pd.DataFrame(probs, index=_names(adata, indices), columns=self.conditions)
+
+    # Reconstructions -------------------------------------------------------------------------------------------
+
+    def get_normalized_expression(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        **kwargs,
+    ) -> pd.DataFrame | np.ndarray:
+        """Normalised (decoded) gene expression.
+
+        Parameters
+        ----------
+        adata, indices
+            See :meth:`get_latent_representation`.
+        kind
+            ``"full"`` decodes both latents. ``"marginal"`` decodes z alone: what the cell would express, its
+            condition averaged out.
+        **kwargs
+            Of :meth:`scvi.model.SCVI.get_normalized_expression`: ``gene_list``, ``library_size=1``,
+            ``n_samples=1``, ``return_mean=True``, ``transform_batch``, ``return_numpy``, ``batch_size``, ...
+
+        Returns
+        -------
+        DataFrame of cells by genes, whose rows sum to ``library_size``; an array where several samples are kept.
+        """
+        if not self.module.likelihood.counts:
+            raise ValueError(
+                "get_normalized_expression is for counts (likelihood 'zinb' or 'nb'); use get_reconstruction."
+            )
+        self._check_if_trained(warn=False)
+        with self._decoding(kind):
+            return super().get_normalized_expression(adata, indices, **kwargs)
+
+    @torch.inference_mode()
+    def get_reconstruction(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        n_samples: int = 1,
+        return_mean: bool = True,
+        batch_size: int | None = None,
+    ) -> np.ndarray:
+        """Mean of the decoded distribution, in the data's own shape; for counts the normalised expression.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        kind
+            ``"full"`` from both latents, ``"marginal"`` from z, w averaged out.
+        n_samples
+            Posterior samples of the latents.
+        return_mean
+            Average over the samples.
+
+        Returns
+        -------
+        Array ``(n_cells, *shape)``; ``(n_samples, n_cells, *shape)`` for several samples that are kept.
+        """
+        self._check_if_trained(warn=False)
+        _check_kind(kind)
+        parts = []
+        for tensors in self._batches(adata, indices, batch_size):
+            _, p = self._forward(tensors, n_samples, kind)
+            px = p["px"] if isinstance(p["px"], torch.Tensor) else self.module.likelihood.reconstruction(p["px"])
+            parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
+        cell_axis = 1 if n_samples > 1 and not return_mean else 0
+        return torch.cat(parts, dim=cell_axis).numpy()
+
+    @torch.inference_mode()
+    def get_reconstruction_error(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        batch_size: int | None = None,
+        return_mean: bool = True,
+    ) -> float | np.ndarray:
+        """-log p(x | z, w), or -log p(x | z) for ``kind="marginal"``, at one posterior sample; in nats per cell.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        kind
+            Which decoder.
+        return_mean
+            Average over cells.
+        """
+        _check_kind(kind)
+        errors = []
+        for tensors in self._batches(adata, indices, batch_size):
+            _, p = self._forward(tensors, 1, kind)
+            if isinstance(p["px"], torch.Tensor):
+                raise ValueError(
+                    f"{type(self).__name__} has no likelihood of x given z alone; use kind='full', or compare "
+                    "get_reconstruction(kind='marginal') with the data."
+                )
+            x = self.module.data(tensors).to(self.module.device)
+            errors.append(-self.module.likelihood.log_prob(p["px"], x).cpu())
+        errors = torch.cat(errors).numpy()
+        return float(errors.mean()) if return_mean else errors
+
+    def get_marginal_ll(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        n_mc_samples: int = 1000,
+        batch_size: int | None = None,
+        return_mean: bool = True,
+    ) -> float | np.ndarray:
+        """Log p(x) by importance sampling, in nats per cell.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        kind
+            ``"full"``: of the model of both latents, the condition summed out with p(y). ``"marginal"``: of the model
+            of z alone.
+        n_mc_samples
+            Importance samples (for each condition).
+        return_mean
+            Average over cells.
+        """
+        _check_kind(kind)
+        log_px = [
+            self.module.marginal_ll(tensors, n_mc_samples=n_mc_samples, kind=kind)
+            for tensors in self._batches(adata, indices, batch_size)
+        ]
+        log_px = torch.cat(log_px).numpy()
+        return float(log_px.mean()) if return_mean else log_px
+
+    def _forward(self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind):
+        return self.module.forward(
+            tensors,
+            inference_kwargs={"n_samples": n_samples},
+            generative_kwargs={"kind": kind},
+            compute_loss=False,
+        )
+
+    def _batches(self, adata: AnnData | None, indices: Sequence[int] | None, batch_size: int | None):
+        adata = self._validate_anndata(adata)
+        return self._make_data_loader(adata=adata, indices=indices, batch_size=batch_size)
+
+    @contextmanager
+    def _decoding(self, kind: ReconstructionKind):
+        """Let scvi-tools' methods decode this kind of reconstruction, through the hook below."""
+        _check_kind(kind)
+        self._kind = kind
+        try:
+            yield
+        finally:
+            self._kind = "full"
+
+    def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
+        return {"transform_batch": batch, "kind": self._kind}
+
+    def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
+        if adata is not None and adata is not self.adata and self.registry["setup_args"]["tensor_key"] is None:
+            _check_genes(adata, self._state_registry(REGISTRY_KEYS.X_KEY)["column_names"])
+        return super()._validate_anndata(adata, copy_if_view)
+
+
+def _find_data(adata: AnnData, layer: str | None, tensor_key: str | None):
+    """The data to model, and its name for messages."""
+    if tensor_key is not None:
+        if layer is not None:
+            raise ValueError(f"layer={layer!r} and tensor_key={tensor_key!r} both name the data; give one of them.")
+        if tensor_key not in adata.obsm:
+            raise KeyError(f"tensor_key {tensor_key!r} is not in adata.obsm; it has {list(adata.obsm)}.")
+        return adata.obsm[tensor_key], f"adata.obsm[{tensor_key!r}]"
+    if layer is not None:
+        if layer not in adata.layers:
+            raise KeyError(f"layer {layer!r} is not in adata.layers; it has {list(adata.layers)}.")
+        return adata.layers[layer], f"adata.layers[{layer!r}]"
+    if adata.X is None or adata.n_vars == 0:
+        raise ValueError("adata.X is empty; name the data with layer=... or, for an array in obsm, tensor_key=...")
+    return adata.X, "adata.X"
+
+
+def _check_genes(adata: AnnData, expected: np.ndarray) -> None:
+    if list(adata.var_names) == list(expected):
+        return
+    missing = pd.Index(expected).difference(adata.var_names)
+    if len(missing):
+        raise ValueError(
+            f"adata lacks {len(missing)} of the {len(expected)} genes that the model was trained on (the first is "
+            f"{missing[0]!r}); add them, or train on the genes that both have."
+        )
+    raise ValueError(
+        "adata has the model's genes in another order, or more genes; take adata[:, model.get_var_names()].copy()."
+    )
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("full", "marginal"):
+        raise ValueError(f"kind={kind!r} is not known; choose 'full' or 'marginal'.")
+
+
+def _names(adata: AnnData, indices: Sequence[int] | None) -> pd.Index:
+    return adata.obs_names if indices is None else adata.obs_names[indices]

@@ -1,0 +1,113 @@
+"""DisCoVR, the model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anndata import AnnData
+
+from discovr_sc.model.base import DisentangledModel
+from discovr_sc.module import DISCOVRModule, Weights
+
+#: Default weights: counts of thousands of genes give an objective of hundreds of nats, vectors of a few.
+COUNT_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=300.0)
+TENSOR_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0)
+
+
+class DISCOVR(DisentangledModel):
+    """Separates what all conditions share (z) from what a condition changes (w).
+
+    Parameters
+    ----------
+    adata
+        An AnnData that :meth:`setup_anndata` has seen.
+    n_latent_z, n_latent_w
+        Sizes of the latents.
+    likelihood
+        ``"zinb"`` or ``"nb"`` for counts, ``"gaussian"``, or ``"bernoulli"`` for values in [0, 1].
+    network
+        ``"mlp"`` for vectors, ``"cnn"`` for images.
+    n_hidden, n_layers, dropout_rate, use_batch_norm
+        Of the networks.
+    dispersion
+        Of counts: ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``.
+    noise_scale, noise_scale_z
+        Standard deviations of the Gaussian decoders of (z, w) and of z alone, fixed. The second is as the first
+        by default.
+    prior
+        p(w | y): ``"class-mean"`` is N(mu_k, I) around the class mean of z (needs equal sizes), ``"mapped"`` a small
+        network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
+        off or on per condition.
+    adversary
+        Where the adversary looks: at the ``"reconstruction"`` from z (the paper), at z itself (``"latent"``), or
+        at ``"both"``.
+    weights
+        Of the objective's terms.
+    encode_covariates
+        Whether batch and covariates enter the encoders as well as the decoders.
+    registry
+        For scvi-tools, when a model is loaded without data.
+
+    Examples
+    --------
+    >>> from discovr_sc import DISCOVR, data
+    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+    >>> model = DISCOVR(adata)
+    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> model.get_latent_representation(kind="z").shape
+    (200, 10)
+    """
+
+    _module_cls = DISCOVRModule
+    _paper_name = "discovr"
+    _plan_defaults = {"n_adversary_steps": 3}
+
+    def __init__(
+        self,
+        adata: AnnData | None = None,
+        n_latent_z: int = 10,
+        n_latent_w: int = 2,
+        *,
+        likelihood: Literal["zinb", "nb", "gaussian", "bernoulli"] = "zinb",
+        network: Literal["mlp", "cnn"] = "mlp",
+        n_hidden: int = 128,
+        n_layers: int = 1,
+        dropout_rate: float = 0.1,
+        use_batch_norm: bool = True,
+        dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
+        noise_scale: float = 1.0,
+        noise_scale_z: float | None = None,
+        prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
+        adversary: Literal["reconstruction", "latent", "both"] = "both",
+        weights: Weights | None = None,
+        encode_covariates: bool = False,
+        registry: dict | None = None,
+    ):
+        if weights is None:
+            weights = COUNT_WEIGHTS if likelihood in ("zinb", "nb") else TENSOR_WEIGHTS
+        super().__init__(
+            adata,
+            registry,
+            n_latent_z=n_latent_z,
+            n_latent_w=n_latent_w,
+            likelihood=likelihood,
+            network=network,
+            n_hidden=n_hidden,
+            n_layers=n_layers,
+            dropout_rate=dropout_rate,
+            use_batch_norm=use_batch_norm,
+            dispersion=dispersion,
+            noise_scale=noise_scale,
+            noise_scale_z=noise_scale_z,
+            prior=prior,
+            adversary=adversary,
+            weights=weights,
+            encode_covariates=encode_covariates,
+        )
+        self.init_params_ = self._get_init_params(locals())
+
+    @classmethod
+    def _paper_settings(cls, experiment):
+        same_size = experiment in ("parametric", "swiss-roll")
+        return {"prior": "class-mean" if same_size else "mapped", "adversary": "reconstruction"}

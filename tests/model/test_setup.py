@@ -1,0 +1,126 @@
+"""Bad input gets an error that names the key, the value and the fix, and leaves the AnnData as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from discovr_sc import DISCOVR
+
+
+def untouched(adata):
+    return not any(column.startswith("_scvi") for column in adata.obs) and "_scvi_uuid" not in adata.uns
+
+
+def spoil(adata, value):
+    x = adata.X.toarray()
+    x[3, 2] = value
+    adata.X = csr_matrix(x)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["condition_key", "batch_key", "size_factor_key", "categorical_covariate_keys", "continuous_covariate_keys"],
+)
+def test_missing_columns(counts, argument):
+    keys = {"condition_key": "condition", argument: ["nope"] if argument.endswith("keys") else "nope"}
+    with pytest.raises(KeyError, match=rf"{argument} 'nope' is not a column of adata.obs; it has .*cell_type"):
+        DISCOVR.setup_anndata(counts, **keys)
+    assert untouched(counts)
+
+
+def test_missing_layer_and_tensor(counts):
+    with pytest.raises(KeyError, match="layer 'raw' is not in adata.layers"):
+        DISCOVR.setup_anndata(counts, "condition", layer="raw")
+    with pytest.raises(KeyError, match="tensor_key 'image' is not in adata.obsm"):
+        DISCOVR.setup_anndata(counts, "condition", tensor_key="image")
+    counts.layers["raw"] = counts.X
+    counts.obsm["image"] = np.zeros((120, 3))
+    with pytest.raises(ValueError, match=r"layer='raw' and tensor_key='image' both"):
+        DISCOVR.setup_anndata(counts, "condition", layer="raw", tensor_key="image")
+    assert untouched(counts)
+
+
+def test_no_data_at_all(vectors):
+    with pytest.raises(ValueError, match=r"adata.X is empty.*tensor_key"):
+        DISCOVR.setup_anndata(vectors, "condition")
+
+
+def test_one_condition_only(counts):
+    counts.obs["stim"] = "ctrl"
+    with pytest.raises(ValueError, match="'stim' has one category, 'ctrl'.*at least two"):
+        DISCOVR.setup_anndata(counts, "stim")
+    assert untouched(counts)
+
+
+def test_a_condition_with_one_cell(counts):
+    counts.obs["stim"] = ["odd"] + ["ctrl"] * 60 + ["stim"] * 59
+    with pytest.raises(ValueError, match="'stim' has one cell only of 'odd'"):
+        DISCOVR.setup_anndata(counts, "stim")
+    assert untouched(counts)
+
+
+def test_missing_condition_labels(counts):
+    counts.obs["stim"] = [None, None] + ["ctrl"] * 60 + ["stim"] * 58
+    with pytest.raises(ValueError, match="'stim' has no label for 2 of 120 cells; drop them"):
+        DISCOVR.setup_anndata(counts, "stim")
+    assert untouched(counts)
+
+
+def test_unused_categories_do_not_count(counts):
+    counts.obs["condition"] = counts.obs["condition"].cat.add_categories(["unused"])
+    DISCOVR.setup_anndata(counts, "condition")
+    assert list(DISCOVR(counts, n_hidden=4).conditions) == ["control", "treated_1", "treated_2"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite(counts, value):
+    spoil(counts, value)
+    with pytest.raises(ValueError, match=r"adata.X has 1 values that are not finite"):
+        DISCOVR.setup_anndata(counts, "condition")
+    assert untouched(counts)
+
+
+def test_tensor_values_that_are_not_finite(vectors):
+    vectors.obsm["x"][4, 0] = np.nan
+    with pytest.raises(ValueError, match=r"adata.obsm\['x'\] has 1 values that are not finite"):
+        DISCOVR.setup_anndata(vectors, "condition", tensor_key="x")
+
+
+def test_negative_counts(counts):
+    spoil(counts, -2.0)
+    DISCOVR.setup_anndata(counts, "condition")
+    with pytest.raises(ValueError, match=r"adata.X has negative values \(the smallest is -2\).*'gaussian'"):
+        DISCOVR(counts)
+
+
+def test_cells_with_no_counts(counts):
+    x = counts.X.toarray()
+    x[[7, 9]] = 0
+    counts.X = csr_matrix(x)
+    DISCOVR.setup_anndata(counts, "condition")
+    with pytest.raises(ValueError, match=r"2 cells with no counts \(the first is row 7\).*filter_cells"):
+        DISCOVR(counts)
+    DISCOVR(counts, likelihood="gaussian")
+
+
+def test_counts_that_are_not_whole_warn(counts):
+    counts.X = counts.X * 1.5
+    DISCOVR.setup_anndata(counts, "condition")
+    with pytest.warns(UserWarning, match="does not contain unnormalized count data"):
+        DISCOVR(counts)
+
+
+def test_a_model_needs_setup_first(counts):
+    with pytest.raises(ValueError, match="setup_anndata first"):
+        DISCOVR(counts)
+
+
+def test_layers_are_modelled_in_place_of_x(counts):
+    counts.layers["raw"] = counts.X.copy()
+    counts.X = csr_matrix(counts.X.shape, dtype=np.float32)
+    DISCOVR.setup_anndata(counts, "condition", layer="raw")
+    model = DISCOVR(counts, n_hidden=4)
+    batch = next(iter(model._make_data_loader(counts, batch_size=5)))
+    np.testing.assert_array_equal(batch["X"].numpy(), counts.layers["raw"][:5].toarray())
