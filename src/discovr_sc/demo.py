@@ -1,0 +1,85 @@
+"""The demo: IFN-beta stimulated PBMCs, from counts to a table, a picture and an h5ad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import scvi
+from anndata import AnnData
+
+from discovr_sc import data, metrics, pl
+from discovr_sc.model import DISCOVR
+
+MAX_EPOCHS = 30
+
+
+def run(out: str | Path = "demo", *, max_epochs: int = MAX_EPOCHS, n_cells: int | None = None, seed: int = 0) -> None:
+    """Train DISCOVR on Kang's PBMCs, print how well z and w separate, write ``umap.png`` and ``latents.h5ad``.
+
+    Parameters
+    ----------
+    out
+        Folder to write to.
+    max_epochs
+        Passes over the training cells.
+    n_cells
+        Take a random sample of that many cells.
+    seed
+        Of everything random.
+    """
+    matplotlib.use("Agg")
+    scvi.settings.seed = seed
+    out = Path(out)
+    adata, condition, cell_type = load()
+    if n_cells is not None:
+        rows = np.random.default_rng(seed).choice(adata.n_obs, min(n_cells, adata.n_obs), replace=False)
+        adata = adata[np.sort(rows)].copy()
+    print(f"{adata.n_obs:,} cells, {adata.n_vars:,} genes, conditions {list(adata.obs[condition].cat.categories)}")
+
+    DISCOVR.setup_anndata(adata, condition_key=condition)
+    model = DISCOVR(adata)
+    model.train(max_epochs=max_epochs, train_size=0.8, validation_size=0.1)
+    for latent in ("z", "w"):
+        adata.obsm[f"X_discovr_{latent}"] = model.get_latent_representation(kind=latent)
+
+    print("\nHow well the latents separate (chance is one over the number of groups; probes on held-out cells):\n")
+    print(separation(adata, condition, cell_type, train=model.train_indices).to_string(index=False))
+
+    out.mkdir(parents=True, exist_ok=True)
+    pl.latents(adata, [condition, cell_type], show=False, save=out / "umap.png", seed=seed)
+    adata.write_h5ad(out / "latents.h5ad")
+    print(f"\nWrote {out / 'umap.png'} and {out / 'latents.h5ad'}")
+
+
+def load() -> tuple[AnnData, str, str]:
+    """Kang's PBMCs, or simulated cells where they cannot be had; names of the condition and type columns."""
+    try:
+        return data.kang(), "stim", "cell_type"
+    except data.DataUnavailableError as reason:
+        print(f"{reason}\nNOT THE REAL DATA: going on with cells simulated by discovr_sc.data.simulate_counts.")
+        return data.simulate_counts(n_cells=4000, n_genes=1000, n_types=6), "condition", "cell_type"
+
+
+def separation(adata: AnnData, condition: str, cell_type: str, train: np.ndarray) -> pd.DataFrame:
+    """Probe accuracies on held-out cells and K-means NMI, of both latents for condition and cell type."""
+    rows = []
+    for latent in ("z", "w"):
+        x = adata.obsm[f"X_discovr_{latent}"]
+        for column, wanted in ((condition, {"z": "low", "w": "high"}), (cell_type, {"z": "high", "w": "low"})):
+            labels = adata.obs[column].astype(str).to_numpy()
+            probes = {kind: metrics.probe(x, labels, kind=kind, train=train).accuracy for kind in ("linear", "knn")}
+            rows.append(
+                {
+                    "latent": latent,
+                    "of": column,
+                    "wanted": wanted[latent],
+                    "linear probe": f"{probes['linear']:.3f}",
+                    "kNN probe": f"{probes['knn']:.3f}",
+                    "K-means NMI": f"{metrics.kmeans_nmi(x, labels).best:.3f}",
+                    "groups": len(set(labels)),
+                }
+            )
+    return pd.DataFrame(rows)

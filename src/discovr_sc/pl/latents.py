@@ -1,0 +1,94 @@
+"""Pictures of the latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scanpy as sc
+from anndata import AnnData
+from matplotlib.axes import Axes
+
+
+def latents(
+    adata: AnnData,
+    color: str | Sequence[str],
+    *,
+    bases: Sequence[str] = ("X_discovr_z", "X_discovr_w"),
+    n_neighbors: int = 15,
+    seed: int = 0,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> np.ndarray:
+    """UMAPs of latents, a row for each latent and a column for each colouring.
+
+    Parameters
+    ----------
+    adata
+        Cells with the latents in ``obsm``.
+    color
+        Columns of ``obs``.
+    bases
+        Keys of ``obsm``. Latents of two dimensions are shown as they are.
+    n_neighbors
+        Of the neighbourhood graph behind a UMAP.
+    seed
+        Of the UMAP.
+    show
+        Show the figure; by default only where it is not saved.
+    save
+        File to write the figure to.
+
+    Returns
+    -------
+    Axes, ``(len(bases), len(color))``.
+
+    Examples
+    --------
+    >>> from discovr_sc import data, pl
+    >>> adata = data.simulate_counts(n_cells=100, n_genes=30)
+    >>> adata.obsm["X_discovr_z"] = adata.X[:, :5].toarray()
+    >>> pl.latents(adata, ["condition", "cell_type"], bases=["X_discovr_z"], show=False).shape
+    (1, 2)
+    """
+    color = [color] if isinstance(color, str) else list(color)
+    for key in bases:
+        if key not in adata.obsm:
+            raise KeyError(f"{key!r} is not in adata.obsm; it has {list(adata.obsm)}. Store the latent there first.")
+    for key in color:
+        if key not in adata.obs:
+            raise KeyError(f"color {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+    figure, axes = plt.subplots(
+        len(bases), len(color), figsize=(5.6 * len(color), 4.2 * len(bases)), squeeze=False, layout="constrained"
+    )
+    for row, key in zip(axes, bases, strict=True):
+        drawing, axis_label = _to_two_dimensions(adata, key, n_neighbors, seed)
+        for ax, column in zip(row, color, strict=True):
+            sc.pl.embedding(drawing, "X_drawn", color=column, ax=ax, show=False, frameon=True)
+            ax.set(title=f"{key} by {column}", xlabel=f"{axis_label} 1", ylabel=f"{axis_label} 2")
+    return _finish(figure, axes, show, save)
+
+
+def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) -> tuple[AnnData, str]:
+    """A shuffled copy of the cells (so that none hides the others) with two coordinates, and the axes' name."""
+    latent = np.asarray(adata.obsm[key])
+    drawing = AnnData(obs=adata.obs.copy(), obsm={"latent": latent})
+    if latent.shape[1] == 2:
+        drawing.obsm["X_drawn"], label = latent, key.removeprefix("X_")
+    else:
+        sc.pp.neighbors(drawing, use_rep="latent", n_neighbors=n_neighbors, random_state=seed)
+        sc.tl.umap(drawing, random_state=seed)
+        drawing.obsm["X_drawn"], label = drawing.obsm["X_umap"], "UMAP"
+    order = np.random.default_rng(seed).permutation(drawing.n_obs)
+    return drawing[order].copy(), label
+
+
+def _finish(figure: plt.Figure, axes: Axes | np.ndarray, show: bool | None, save: str | Path | None):
+    """Save and show a figure as scanpy does."""
+    if save is not None:
+        figure.savefig(save, dpi=120)
+    if show or (show is None and save is None):
+        plt.show()
+    return axes
