@@ -3,8 +3,8 @@
 from importlib.metadata import version
 
 from discovr_sc import data, metrics, pl
-from discovr_sc.model import DISCOVR
+from discovr_sc.model import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE
 from discovr_sc.module.weights import Weights
 
-__all__ = ["DISCOVR", "Weights", "data", "metrics", "pl"]
+__all__ = ["CCVAE", "CSVAE", "CVAE", "DISCOVR", "DIVA", "HCSVAE", "Weights", "data", "metrics", "pl"]
 __version__ = version("discovr_sc")

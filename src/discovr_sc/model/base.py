@@ -118,7 +118,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         cls.register_manager(manager)
 
     @classmethod
-    def paper(cls, adata: AnnData, experiment: str, **overrides):
+    def paper(cls, adata: AnnData, experiment: str, *, method: str | None = None, **overrides):
         """A model with the paper's exact architecture and loss weights.
 
         Parameters
@@ -127,10 +127,12 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
             An AnnData that :meth:`setup_anndata` has seen.
         experiment
             ``"parametric"``, ``"swiss-roll"``, ``"colored-mnist"``, ``"celeba-glasses"`` or ``"kang"``.
+        method
+            Row of the paper's tables, such as ``"csvae-noadv"``; this method's by default.
         **overrides
             Arguments of the constructor that replace the paper's, such as ``noise_scale``.
         """
-        weights = paper_weights(cls._paper_name, experiment)
+        weights = paper_weights(method or cls._paper_name, experiment)
         model = cls(
             adata, **({"weights": weights} | ARCHITECTURES[experiment] | cls._paper_settings(experiment) | overrides)
         )

@@ -130,4 +130,7 @@ def paper_weights(method: str, experiment: str) -> Weights:
     """Loss weights of a method in an experiment; a dash of the table is a 0."""
     if experiment not in WEIGHTS:
         raise ValueError(f"experiment={experiment!r} is not one of the paper's; choose from {list(WEIGHTS)}.")
-    return Weights(**{term: weight or 0.0 for term, weight in WEIGHTS[experiment][method]._asdict().items()})
+    rows = WEIGHTS[experiment]
+    if method not in rows:
+        raise ValueError(f"method={method!r} is not in the paper's table of weights; choose from {list(rows)}.")
+    return Weights(**{term: weight or 0.0 for term, weight in rows[method]._asdict().items()})

@@ -58,11 +58,11 @@ class DISCOVRModule(DisentangledModule):
         )
         self.decoder_z = self.networks.decoder(self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont)
 
-    def generative(self, z, w, y, given, transform_batch=None, kind="both"):
+    def generative(self, q, given, transform_batch=None, kind="objective"):
         """See :meth:`DisentangledModule.generative`; adds p(x | z)."""
-        outputs = super().generative(z, w, y, given, transform_batch=transform_batch, kind=kind)
-        if kind == "both":
-            outputs["px_z"] = self.decode_marginal(z, given)
+        outputs = super().generative(q, given, transform_batch=transform_batch, kind=kind)
+        if kind == "objective":
+            outputs["px_z"] = self.decode_marginal(q["z"], given)
         return outputs
 
     def decode_marginal(self, z: Tensor, given: Given) -> Distribution:
@@ -80,7 +80,7 @@ class DISCOVRModule(DisentangledModule):
         terms = {
             "rec": (a.rec, -self.likelihood.log_prob(p["px"], x)),
             "rec_z": (a.rec_z, -self.likelihood_z.log_prob(p["px_z"], x)),
-            "kl_z": (a.kl_z, kl(q["qz"], standard_normal_like(q["qz"]))),
+            "kl_z": (a.kl_z, kl(q["qz"], p["pz"])),
             "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
         }
         if logits is not None:

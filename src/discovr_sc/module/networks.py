@@ -100,6 +100,10 @@ class MLP:
         """Latent to latent."""
         return GaussianEncoder(self._dense(n_in, n_cats, n_cont, self.dropout_rate), self.n_hidden, n_latent)
 
+    def latent_decoder(self, n_latent: int, n_out: int) -> GaussianEncoder:
+        """Latent to the Gaussian of another latent that hangs on it."""
+        return GaussianEncoder(self._dense(n_latent, (), 0, dropout_rate=0.0), self.n_hidden, n_out)
+
     def decoder(self, n_latent: int, heads: Sequence[str], n_cats: Sequence[int] = (), n_cont: int = 0) -> Decoder:
         """Latent to the parameters of a likelihood of the data."""
         body = self._dense(n_latent, n_cats, n_cont, dropout_rate=0.0)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal, kl_divergence
 from torch.nn.functional import cross_entropy
 
@@ -71,9 +71,9 @@ class DisentangledModule(BaseModuleClass):
         Factor by which stored values are multiplied on the fly, 1/255 for images stored as bytes.
     """
 
-    #: Whether q(w | .) sees the condition beside the data.
-    w_sees_condition: ClassVar[bool] = True
-    #: Where this method's adversary can look.
+    #: Latents whose encoder sees the condition beside the data.
+    sees_condition: ClassVar[tuple[str, ...]] = ("w",)
+    #: Where this method's adversary can look; nowhere if it has none.
     adversary_places: ClassVar[tuple[str, ...]] = ("latent",)
 
     def __init__(
@@ -134,16 +134,28 @@ class DisentangledModule(BaseModuleClass):
     # Parts ----------------------------------------------------------------------------------------------------
 
     def build_networks(self) -> None:
-        """Build encoders and decoders; a subclass with further networks extends this."""
-        condition = (self.n_conditions,) if self.w_sees_condition else ()
-        encoder_cats, encoder_cont = (self.n_cats, self.n_cont) if self.encode_covariates else ((), 0)
-        self.z_encoder = self.networks.encoder(self.n_latent_z, encoder_cats, encoder_cont)
-        self.w_encoder = self.networks.encoder(self.n_latent_w, (*condition, *encoder_cats), encoder_cont)
+        """Build encoders and decoders; a subclass with other networks extends or replaces this."""
+        self.z_encoder = self.networks.encoder(self.n_latent_z, *self.encoder_covariates("z"))
+        self.w_encoder = self.networks.encoder(self.n_latent_w, *self.encoder_covariates("w"))
         self.decoder = self.networks.decoder(
             self.n_latent_z + self.n_latent_w, self.likelihood.heads, self.n_cats, self.n_cont
         )
 
+    def encoder_covariates(self, latent: str) -> tuple[tuple[int, ...], int]:
+        """Numbers of categories and of continuous covariates that the encoder of a latent sees."""
+        condition = (self.n_conditions,) if latent in self.sees_condition else ()
+        cats, cont = (self.n_cats, self.n_cont) if self.encode_covariates else ((), 0)
+        return (*condition, *cats), cont
+
+    def encode(self, encoder: nn.Module, latent: str, h: Tensor, y: Tensor, given: Given) -> Normal:
+        """q(latent | h), with the covariates that its encoder sees."""
+        condition = (y.unsqueeze(-1),) if latent in self.sees_condition else ()
+        cats, cont = (given.cats, given.cont) if self.encode_covariates else ((), None)
+        return encoder(h, *condition, *cats, cont=cont)
+
     def _build_adversary(self, adversary: str) -> Adversary | None:
+        if not self.adversary_places:
+            return None
         places = choose(ADVERSARIES, "adversary", adversary)
         unavailable = set(places) - set(self.adversary_places)
         if unavailable:
@@ -169,8 +181,10 @@ class DisentangledModule(BaseModuleClass):
             "given": self._given(tensors),
         }
 
-    def inference(self, x: Tensor, y: Tensor, given: Given, n_samples: int = 1) -> dict[str, Tensor | Distribution]:
-        """Posteriors of both latents and a sample of each.
+    def inference(
+        self, x: Tensor, y: Tensor, given: Given, n_samples: int = 1, use_means: bool = False
+    ) -> dict[str, Tensor | Distribution]:
+        """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
 
         Parameters
         ----------
@@ -182,13 +196,19 @@ class DisentangledModule(BaseModuleClass):
             Size factors and covariates.
         n_samples
             Above 1, samples get a leading axis of that length.
+        use_means
+            Take posterior means in place of samples.
         """
         h = self.likelihood.encode(x)
-        cats, cont = (given.cats, given.cont) if self.encode_covariates else ((), None)
-        condition = (y.unsqueeze(-1),) if self.w_sees_condition else ()
-        qz = self.z_encoder(h, *cats, cont=cont)
-        qw = self.w_encoder(h, *condition, *cats, cont=cont)
-        return {"qz": qz, "z": draw(qz, n_samples), "qw": qw, "w": draw(qw, n_samples), "y": y}
+        qz = self.encode(self.z_encoder, "z", h, y, given)
+        qw = self.encode(self.w_encoder, "w", h, y, given)
+        return {
+            "qz": qz,
+            "z": draw(qz, n_samples, use_means),
+            "qw": qw,
+            "w": draw(qw, n_samples, use_means),
+            "y": y,
+        }
 
     def data(self, tensors: dict[str, Tensor]) -> Tensor:
         """The data of a mini-batch, ``(n, *shape)``; images stored as bytes come out in [0, 1]."""
@@ -217,43 +237,43 @@ class DisentangledModule(BaseModuleClass):
     # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
 
     def _get_generative_input(self, tensors: dict[str, Tensor], inference_outputs: dict) -> dict:
-        return {
-            "z": inference_outputs["z"],
-            "w": inference_outputs["w"],
-            "y": inference_outputs["y"],
-            "given": self._given(tensors),
-        }
+        return {"q": inference_outputs, "given": self._given(tensors)}
 
     def generative(
         self,
-        z: Tensor,
-        w: Tensor,
-        y: Tensor,
+        q: dict[str, Tensor | Distribution],
         given: Given,
         transform_batch: int | None = None,
-        kind: Literal["both", "full", "marginal"] = "both",
+        kind: Literal["objective", "full", "marginal"] = "objective",
     ) -> dict[str, Tensor | Distribution]:
-        """Distributions of the data and of w.
+        """Distributions of the data, ``px``, and of the latents, ``p<latent>``.
 
         Parameters
         ----------
-        z, w
-            Latents, ``(..., n, n_latent)``.
-        y
-            Condition codes, ``(n,)``.
+        q
+            Outputs of :meth:`inference`.
         given
             Size factors and covariates.
         transform_batch
             Decode as if all cells were of this batch.
         kind
-            ``"full"``: from both latents. ``"marginal"``: from z, w averaged out. ``"both"``: what the objective needs.
+            ``"full"``: data from both latents. ``"marginal"``: data from z, w averaged out. ``"objective"``: all that
+            the objective needs.
         """
         if transform_batch is not None:
             given = given._replace(cats=(*given.cats[:-1], torch.full_like(given.cats[-1], transform_batch)))
         if kind == "marginal":
-            return {"px": self.decode_marginal(z, given)}
-        px = self.decode(z, w, given)
-        return {"px": px, "pw": self.prior_of_w(z, y)}
+            return {"px": self.decode_marginal(q["z"], given)}
+        return {"px": self.decode(q["z"], q["w"], given)} if kind == "full" else self.joint(q, given)
+
+    def joint(self, q: dict[str, Tensor | Distribution], given: Given) -> dict[str, Distribution]:
+        """The factors of p(x, latents | y): the likelihood at the sampled latents, and their priors."""
+        return {"px": self.decode(q["z"], q["w"], given)} | self.latent_priors(q)
+
+    def latent_priors(self, q: dict[str, Tensor | Distribution]) -> dict[str, Normal]:
+        """p(z) and p(w | y), for every cell."""
+        class_means = self.class_means(q["z"], q["y"]) if self.prior.uses_class_means else None
+        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(class_means), q["y"])}
 
     def decode(self, z: Tensor, w: Tensor, given: Given) -> Distribution:
         """p(x | z, w)."""
@@ -269,15 +289,9 @@ class DisentangledModule(BaseModuleClass):
         total = 0.0
         for _ in range(n_draws):
             y = Categorical(self.condition_probs).sample(z.shape[:-1])
-            w = Normal(pw.loc[y], pw.scale[y], validate_args=False).sample()
+            w = rows(pw, y).sample()
             total = total + self.likelihood.reconstruction(self.decode(z, w, given))
         return total / n_draws
-
-    def prior_of_w(self, z: Tensor, y: Tensor) -> Normal:
-        """p(w | y), ``(n, n_latent_w)``."""
-        class_means = self.class_means(z, y) if self.prior.uses_class_means else None
-        prior = self.prior(class_means)
-        return Normal(prior.loc[y], prior.scale[y], validate_args=False)
 
     @torch.inference_mode()
     def sample(self, tensors: dict[str, Tensor], n_samples: int = 1, generative_kwargs: dict | None = None) -> Tensor:
@@ -380,20 +394,16 @@ class DisentangledModule(BaseModuleClass):
         raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'.")
 
     def _log_importance_weights(self, x: Tensor, y: Tensor, given: Given, n_samples: int) -> Tensor:
-        """Log p(x, z, w | y) - log q(z, w | x, y) at samples of q, ``(n_samples, n)``."""
+        """Log of p(x, latents | y) / q(latents | x, y) at samples of q, ``(n_samples, n)``."""
         q = self.inference(x, y, given, n_samples=n_samples)
-        p = self.generative(q["z"], q["w"], y, given, kind="full")
-        log_weights = self.log_importance_weight(x, q, p)
+        log_weights = self.log_importance_weight(x, q, self.joint(q, given))
         return log_weights.reshape(n_samples, len(x))
 
     def log_importance_weight(self, x: Tensor, q: dict, p: dict) -> Tensor:
-        """Log p(x, latents | y) - log q(latents | x, y), ``(..., n)``; more latents, more terms."""
-        return (
-            self.likelihood.log_prob(p["px"], x)
-            + log_prob(standard_normal_like(q["qz"]), q["z"])
-            - log_prob(q["qz"], q["z"])
-            + log_prob(p["pw"], q["w"])
-            - log_prob(q["qw"], q["w"])
+        """Log of p(x, latents | y) / q(latents | x, y), ``(..., n)``."""
+        latents = [name[1:] for name in p if f"q{name[1:]}" in q]
+        return self.likelihood.log_prob(p["px"], x) + sum(
+            log_prob(p[f"p{latent}"], q[latent]) - log_prob(q[f"q{latent}"], q[latent]) for latent in latents
         )
 
     def _passes(self, n: int, n_mc_samples: int) -> list[int]:
@@ -409,17 +419,38 @@ class DisentangledModule(BaseModuleClass):
     def latent_moments(self, tensors: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
         """Posterior means and variances of z and w, each ``(n, n_latent)``.
 
-        Where the condition is unknown, w is averaged over the conditions by their posterior probability given
-        the cell.
+        Where the condition is unknown, a latent that depends on it is averaged over the conditions by their
+        posterior probability given the cell.
         """
-        q = self.inference(**self._get_inference_input(tensors))
-        moments = {"z": (q["qz"].loc, q["qz"].variance), "w": (q["qw"].loc, q["qw"].variance)}
+        q = self.inference(**self._get_inference_input(tensors), use_means=True)
+        moments = {
+            latent: (q[f"q{latent}"].loc, q[f"q{latent}"].variance) for latent in ("z", "w") if f"q{latent}" in q
+        }
         unknown = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1) < 0
-        if self.w_sees_condition and unknown.any():
-            rows = {key: value[unknown] for key, value in tensors.items()}
-            for known, averaged in zip(moments["w"], self._averaged_moments_of_w(rows), strict=True):
-                known[unknown] = averaged
+        if unknown.any():
+            averages = self._averaged_moments({key: value[unknown] for key, value in tensors.items()})
+            for latent, average in averages.items():
+                for known, averaged in zip(moments[latent], average, strict=True):
+                    known[unknown] = averaged
         return moments
+
+    def _averaged_moments(self, tensors: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Mean and variance of the mixtures over conditions of the latents that depend on it."""
+        if not self.sees_condition:
+            return {}
+        x, given = self.data(tensors), self._given(tensors)
+        probs = torch.softmax(self.log_joint(tensors), dim=-1)
+        posteriors = [
+            self.inference(x, torch.full((len(x),), k, device=x.device), given, use_means=True)
+            for k in range(self.n_conditions)
+        ]
+        averages = {}
+        for latent in self.sees_condition:
+            loc = torch.stack([q[f"q{latent}"].loc for q in posteriors], dim=1)  # (n, K, n_latent)
+            variance = torch.stack([q[f"q{latent}"].variance for q in posteriors], dim=1)
+            mean = (probs.unsqueeze(-1) * loc).sum(1)
+            averages[latent] = mean, (probs.unsqueeze(-1) * (variance + loc**2)).sum(1) - mean**2
+        return averages
 
     @torch.inference_mode()
     @auto_move_data
@@ -427,17 +458,6 @@ class DisentangledModule(BaseModuleClass):
         """One posterior sample of z and of w, each ``(n, n_latent)``."""
         q = self.inference(**self._get_inference_input(tensors))
         return {"z": q["z"], "w": q["w"]}
-
-    def _averaged_moments_of_w(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the mixture over conditions of q(w | x, y)."""
-        x, given = self.data(tensors), self._given(tensors)
-        probs = torch.softmax(self.log_joint(tensors), dim=-1)
-        mean, second_moment = 0.0, 0.0
-        for k in range(self.n_conditions):
-            qw = self.inference(x, torch.full((len(x),), k, device=x.device), given)["qw"]
-            mean = mean + probs[:, [k]] * qw.loc
-            second_moment = second_moment + probs[:, [k]] * (qw.variance + qw.loc**2)
-        return mean, second_moment - mean**2
 
     # The class means over the training set ----------------------------------------------------------------------
 
@@ -450,8 +470,8 @@ class DisentangledModule(BaseModuleClass):
 
     @auto_move_data
     def _posterior_means(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        outputs = self.inference(**self._get_inference_input(tensors))
-        return outputs["qz"].loc, outputs["y"]
+        outputs = self.inference(**self._get_inference_input(tensors), use_means=True)
+        return outputs["z"], outputs["y"]
 
 
 def choose(options: dict, argument: str, value: str):
@@ -461,9 +481,16 @@ def choose(options: dict, argument: str, value: str):
     return options[value]
 
 
-def draw(q: Distribution, n_samples: int) -> Tensor:
-    """A reparametrised sample; a leading axis only for several, as scvi-tools has it."""
+def draw(q: Normal, n_samples: int, use_mean: bool = False) -> Tensor:
+    """The mean, or a reparametrised sample; a leading axis only for several, as scvi-tools has it."""
+    if use_mean:
+        return q.loc
     return q.rsample() if n_samples == 1 else q.rsample((n_samples,))
+
+
+def rows(prior: Normal, y: Tensor) -> Normal:
+    """The Gaussians of conditions y, from those of all conditions, ``(K, n_latent)``."""
+    return Normal(prior.loc[y], prior.scale[y], validate_args=False)
 
 
 def log_prob(distribution: Distribution, value: Tensor) -> Tensor:

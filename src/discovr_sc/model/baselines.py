@@ -1,0 +1,130 @@
+"""The methods that the paper compares DisCoVR with, under DISCOVR's API."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from anndata import AnnData
+
+from discovr_sc.model.base import DisentangledModel
+from discovr_sc.model.paper import paper_weights
+from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule, Weights
+
+
+class Baseline(DisentangledModel):
+    """What the baselines share.
+
+    Parameters
+    ----------
+    adata
+        An AnnData that :meth:`setup_anndata` has seen.
+    n_latent_z, n_latent_w
+        Sizes of the latents.
+    likelihood, network, n_hidden, n_layers, dropout_rate, use_batch_norm, dispersion, noise_scale, encode_covariates
+        See :class:`~discovr_sc.DISCOVR`.
+    weights
+        Of the objective's terms; by default the paper's, for counts those of its single-cell experiment.
+    registry
+        For scvi-tools, when a model is loaded without data.
+    **kwargs
+        Settings of this method alone; see its module.
+    """
+
+    #: p(w | y) of the method.
+    _prior: ClassVar[str]
+
+    def __init__(
+        self,
+        adata: AnnData | None = None,
+        n_latent_z: int = 10,
+        n_latent_w: int = 2,
+        *,
+        likelihood: Literal["zinb", "nb", "gaussian", "bernoulli"] = "zinb",
+        network: Literal["mlp", "cnn"] = "mlp",
+        n_hidden: int = 128,
+        n_layers: int = 1,
+        dropout_rate: float = 0.1,
+        use_batch_norm: bool = True,
+        dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
+        noise_scale: float = 1.0,
+        weights: Weights | None = None,
+        encode_covariates: bool = False,
+        registry: dict | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(
+            adata,
+            registry,
+            n_latent_z=n_latent_z,
+            n_latent_w=n_latent_w,
+            likelihood=likelihood,
+            network=network,
+            n_hidden=n_hidden,
+            n_layers=n_layers,
+            dropout_rate=dropout_rate,
+            use_batch_norm=use_batch_norm,
+            dispersion=dispersion,
+            noise_scale=noise_scale,
+            prior=self._prior,
+            weights=weights or self._default_weights(likelihood),
+            encode_covariates=encode_covariates,
+            **kwargs,
+        )
+        self.init_params_ = self._get_init_params(locals())
+
+    @classmethod
+    def _default_weights(cls, likelihood: str) -> Weights:
+        return paper_weights(cls._paper_name, "kang" if likelihood in ("zinb", "nb") else "parametric")
+
+
+class CSVAE(Baseline):
+    """Conditional subspace VAE; ``Weights(adv=0)`` is the paper's "No Adv.". See :class:`Baseline` for arguments."""
+
+    _module_cls = CSVAEModule
+    _paper_name = "csvae"
+    _prior = "separable"
+
+
+class HCSVAE(Baseline):
+    """CSVAE with one more latent level; takes ``n_latent_u``. See :class:`Baseline` for the other arguments."""
+
+    _module_cls = HCSVAEModule
+    _paper_name = "hcsvae"
+    _prior = "separable"
+
+
+class DIVA(Baseline):
+    """Domain-invariant VAE. See :class:`Baseline` for arguments."""
+
+    _module_cls = DIVAModule
+    _paper_name = "diva"
+    _prior = "learned"
+
+
+class CCVAE(Baseline):
+    """Characteristic-capturing VAE; takes ``z_prior`` and ``n_classifier_samples``.
+
+    See :class:`Baseline` for the other arguments.
+    """
+
+    _module_cls = CCVAEModule
+    _paper_name = "ccvae"
+    _prior = "learned"
+
+
+class CVAE(Baseline):
+    """Conditional VAE: it has no w. See :class:`Baseline` for arguments, of which ``n_latent_w`` has no effect."""
+
+    _module_cls = CVAEModule
+    _paper_name = "cvae"
+    _prior = "standard"
+
+    @classmethod
+    def _default_weights(cls, likelihood):
+        return Weights()
+
+    def get_latent_representation(self, adata=None, indices=None, *, kind="z", **kwargs):
+        """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only."""
+        if kind != "z":
+            raise ValueError(f"kind={kind!r}: CVAE has no w, the condition itself stands in its place; use kind='z'.")
+        return super().get_latent_representation(adata, indices, kind=kind, **kwargs)

@@ -1,0 +1,72 @@
+"""CCVAE's objective (Joy, Schmon, Torr, Siddharth and Rainforth 2021)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from discovr_sc.module.diva import DIVAModule
+from discovr_sc.module.priors import PRIORS
+from discovr_sc.module.skeleton import kl, rows
+
+
+class CCVAEModule(DIVAModule):
+    """Characteristic-capturing VAE: DIVA's graph, with a bound on log p(x, y) by importance weights.
+
+    As in the original, the weight q(y|w)/q(y|x) multiplies the KL terms, too (the DisCoVR paper writes them outside);
+    q(y|x) = E q(y|w) is estimated with ``n_classifier_samples`` samples of w; and the weight's gradient reaches the
+    classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition, p(z|y), which the
+    original does not: ``z_prior="standard"`` gives the original's N(0, I).
+
+    Parameters
+    ----------
+    *args, **kwargs
+        See :class:`DisentangledModule`.
+    z_prior
+        ``"learned"``: p(z | y) with free parameters per condition. ``"standard"``: N(0, I).
+    n_classifier_samples
+        Samples of w behind q(y | x).
+    """
+
+    def __init__(self, *args, z_prior: str = "learned", n_classifier_samples: int = 100, **kwargs):
+        if z_prior not in ("learned", "standard"):
+            raise ValueError(f"z_prior={z_prior!r} is not known; choose 'learned' or 'standard'.")
+        self._z_prior = z_prior
+        self.n_classifier_samples = n_classifier_samples
+        super().__init__(*args, **kwargs)
+
+    def build_networks(self) -> None:
+        """Add the prior of z."""
+        super().build_networks()
+        self.z_prior = PRIORS[self._z_prior](self.n_conditions, self.n_latent_z, self.n_latent_z)
+
+    def latent_priors(self, q):
+        """p(z | y) and p(w | y), for every cell."""
+        return super().latent_priors(q) | {"pz": rows(self.z_prior(None), q["y"])}
+
+    def objective(self, x, q, p, logits):
+        """E[r (log p(x|z,w) - log q(y|w) - KL_z - KL_w)] + log q(y|x), with r = q(y|w)/q(y|x), negated."""
+        a = self.weights
+        log_qy_w = self._log_qy(q["w"], q["y"])
+        log_qy_x = self._log_qy_given_x(q)
+        r = (self._log_qy(q["w"].detach(), q["y"]) - log_qy_x).exp()
+        return {
+            "rec": (a.rec, -r * self.likelihood.log_prob(p["px"], x)),
+            "kl_z": (a.kl_z, r * kl(q["qz"], p["pz"])),
+            "kl_w": (a.kl_w, r * kl(q["qw"], p["pw"])),
+            "classify": (a.classify, r * log_qy_w - log_qy_x),
+        }
+
+    def _log_qy(self, w: Tensor, y: Tensor) -> Tensor:
+        """Log q(y | w), ``(n,)``."""
+        return -cross_entropy(self.classifier(w), y, reduction="none")
+
+    def _log_qy_given_x(self, q: dict) -> Tensor:
+        """Log q(y | x) = log E q(y | w), ``(n,)``."""
+        s = self.n_classifier_samples
+        w = q["qw"].rsample((s,)).flatten(end_dim=1)  # (s n, n_latent_w)
+        log_qy = self._log_qy(w, q["y"].repeat(s)).reshape(s, -1)
+        return torch.logsumexp(log_qy, dim=0) - math.log(s)

@@ -1,0 +1,34 @@
+"""CSVAE's objective (Klys, Snell and Zemel 2018)."""
+
+from __future__ import annotations
+
+import torch
+
+from discovr_sc.module.skeleton import DisentangledModule, kl
+
+
+class CSVAEModule(DisentangledModule):
+    """Conditional subspace VAE: a separable prior of w, and an adversary on z whose entropy the encoder raises.
+
+    The DisCoVR paper writes the reconstruction term as log p(x | w, y); the original, and this, is log p(x | z, w).
+    The adversary g minimises its cross-entropy, as in DisCoVR, but the encoder maximises the entropy of g rather than
+    its cross-entropy. A weight ``adv`` of 0 is the paper's "No Adv.".
+    """
+
+    def objective(self, x, q, p, logits):
+        """E log p(x|z,w) - KL(q_z||p_z) - KL(q_w||p_w) + H(g(.|z)), negated."""
+        a = self.weights
+        terms = {
+            "rec": (a.rec, -self.likelihood.log_prob(p["px"], x)),
+            "kl_z": (a.kl_z, kl(q["qz"], p["pz"])),
+            "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
+        }
+        if logits is not None:
+            terms["adv"] = (a.adv, -sum(entropy(place) for place in logits))
+        return terms
+
+
+def entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats of the categorical distributions of logits ``(n, K)``: ``(n,)``."""
+    log_probs = torch.log_softmax(logits, dim=-1)
+    return -(log_probs.exp() * log_probs).sum(-1)

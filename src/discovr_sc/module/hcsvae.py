@@ -1,0 +1,65 @@
+"""HCSVAE's objective: the hierarchical extension of CSVAE (Beker et al. 2024, PATCHES)."""
+
+from __future__ import annotations
+
+import torch
+
+from discovr_sc.module.csvae import CSVAEModule
+from discovr_sc.module.skeleton import draw, kl
+
+
+class HCSVAEModule(CSVAEModule):
+    """CSVAE with a latent u between the data and (z, w).
+
+    Inference runs x -> u -> (z, w), generation (z, w) -> u -> x. The weight of log p(x | z, w) in the paper's tables is
+    here that of the bound on it, E log p(x|u) - KL(q(u|x) || p(u|z,w)).
+
+    Parameters
+    ----------
+    *args, **kwargs
+        See :class:`DisentangledModule`.
+    n_latent_u
+        Size of u; that of z and w together by default.
+    """
+
+    def __init__(self, *args, n_latent_u: int | None = None, **kwargs):
+        self._n_latent_u = n_latent_u
+        super().__init__(*args, **kwargs)
+
+    def build_networks(self) -> None:
+        """Build the encoders and decoders of both levels."""
+        n_zw = self.n_latent_z + self.n_latent_w
+        n_u = n_zw if self._n_latent_u is None else self._n_latent_u
+        self.u_encoder = self.networks.encoder(n_u, *self.encoder_covariates("u"))
+        self.z_encoder = self.networks.latent_encoder(n_u, self.n_latent_z, *self.encoder_covariates("z"))
+        self.w_encoder = self.networks.latent_encoder(n_u, self.n_latent_w, *self.encoder_covariates("w"))
+        self.u_decoder = self.networks.latent_decoder(n_zw, n_u)
+        self.decoder = self.networks.decoder(n_u, self.likelihood.heads, self.n_cats, self.n_cont)
+
+    def inference(self, x, y, given, n_samples=1, use_means=False):
+        """See :meth:`DisentangledModule.inference`; adds u, from which z and w are inferred."""
+        qu = self.encode(self.u_encoder, "u", self.likelihood.encode(x), y, given)
+        u = draw(qu, n_samples, use_means)
+        outputs = {"qu": qu, "u": u, "y": y}
+        for latent, encoder in (("z", self.z_encoder), ("w", self.w_encoder)):
+            q = self.encode(encoder, latent, u, y, given)
+            # u has the samples' axis already
+            outputs |= {f"q{latent}": q, latent: draw(q, 1, use_means)}
+        return outputs
+
+    def joint(self, q, given):
+        """See :meth:`DisentangledModule.joint`; the data hang on u, and u on z and w."""
+        pu = self.u_decoder(torch.cat([q["z"], q["w"]], dim=-1))
+        return {"px": self.decode_u(q["u"], given), "pu": pu} | self.latent_priors(q)
+
+    def decode(self, z, w, given):
+        """p(x | u) at the mean of p(u | z, w)."""
+        return self.decode_u(self.u_decoder(torch.cat([z, w], dim=-1)).loc, given)
+
+    def decode_u(self, u, given):
+        """p(x | u)."""
+        return self.likelihood(self.decoder(u, *given.cats, cont=given.cont), given.size_factor, given.cats[-1])
+
+    def objective(self, x, q, p, logits):
+        """CSVAE's, with log p(x|z,w) bounded by E log p(x|u) - KL(q_u||p_u)."""
+        return super().objective(x, q, p, logits) | {"kl_u": (self.weights.rec, kl(q["qu"], p["pu"]))}
