@@ -1,0 +1,46 @@
+"""Metrics: arrays in, numbers out.
+
+Informations are in nats, embeddings have one row per cell, and everything is deterministic for a seed.
+"""
+
+from .clustering import ClusterScore, WithinScore, kmeans_ari, kmeans_nmi, kmeans_nmi_within, silhouette
+from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
+from .neural_information import mine
+from .posterior import (
+    delta_bayes,
+    marginal_rmse,
+    posterior_kl_w,
+    posterior_kl_z,
+    posterior_wasserstein_w,
+    sample_parametric_posterior,
+)
+from .probes import ProbeResult, best_probe, probe
+from .scib import scib_scores
+from .summary import InformationTable, information_table, mic, mig, rank_methods
+
+__all__ = [
+    "ClusterScore",
+    "InformationTable",
+    "ProbeResult",
+    "WithinScore",
+    "best_probe",
+    "delta_bayes",
+    "information_table",
+    "kmeans_ari",
+    "kmeans_nmi",
+    "kmeans_nmi_within",
+    "knn_conditional_mutual_information",
+    "knn_mutual_information",
+    "marginal_rmse",
+    "mic",
+    "mig",
+    "mine",
+    "posterior_kl_w",
+    "posterior_kl_z",
+    "posterior_wasserstein_w",
+    "probe",
+    "rank_methods",
+    "sample_parametric_posterior",
+    "scib_scores",
+    "silhouette",
+]

@@ -1,0 +1,66 @@
+"""Validation shared by the metrics: every public function turns its arguments into plain arrays here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+
+def as_matrix(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """Return ``value`` as a finite float array of shape (n, d); a vector becomes (n, 1)."""
+    matrix = np.asarray(value, dtype=np.float64)
+    if matrix.ndim == 1:
+        matrix = matrix[:, None]
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise ValueError(f"{name} has shape {np.shape(value)}; pass shape (n,) or (n, d), not empty")
+    if not np.isfinite(matrix).all():
+        bad = int((~np.isfinite(matrix)).any(axis=1).sum())
+        raise ValueError(f"{name} has NaN or infinite values in {bad} rows; remove those rows first")
+    return matrix
+
+
+def as_vector(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """Return ``value`` as a finite float array of shape (n,); (n, 1) is flattened."""
+    matrix = as_matrix(name, value)
+    if matrix.shape[1] != 1:
+        raise ValueError(f"{name} has shape {matrix.shape}; pass a single column, shape (n,) or (n, 1)")
+    return matrix[:, 0]
+
+
+def as_codes(name: str, value: ArrayLike) -> NDArray[np.intp]:
+    """Return labels as integer codes 0..K-1 of shape (n,), numbered by first appearance."""
+    labels = value if isinstance(value, pd.Categorical | pd.Series | pd.Index) else np.asarray(value)
+    if labels.ndim != 1:
+        raise ValueError(f"{name} has shape {labels.shape}; pass one label per row, shape (n,)")
+    codes, _ = pd.factorize(labels)
+    if (codes < 0).any():
+        raise ValueError(f"{name} has {int((codes < 0).sum())} missing labels; remove those rows first")
+    return codes
+
+
+def as_classes(name: str, value: ArrayLike) -> NDArray[np.intp]:
+    """Return labels as integer codes, refusing labels that are all the same."""
+    codes = as_codes(name, value)
+    if np.unique(codes).size < 2:
+        raise ValueError(f"{name} has {np.unique(codes).size} distinct labels; at least two are needed")
+    return codes
+
+
+def is_discrete(value: ArrayLike) -> bool:
+    """Whether ``value`` looks like labels: integers, booleans, strings and categoricals do, floats do not."""
+    categorical = isinstance(getattr(value, "dtype", None), pd.CategoricalDtype)
+    return categorical or np.asarray(value).dtype.kind != "f"
+
+
+def check_same_length(**arrays: NDArray) -> None:
+    """Refuse arrays whose first axes differ; the keywords are the names shown to the caller."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"lengths differ: {lengths}; pass one row per cell in each, in the same order")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value outside ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")

@@ -1,0 +1,246 @@
+"""Can a label be read from an embedding? Classifiers fitted on some cells and scored on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
+
+from ._checks import as_classes, as_matrix, check_choice, check_same_length
+
+Kind = Literal["linear", "knn", "boosting", "mlp"]
+Codes = NDArray[np.intp]
+
+_KINDS = ("linear", "knn", "boosting", "mlp")
+_TEST_SHARE = 0.3
+_NEIGHBOURS = 15
+_LEVEL = 95  # percent, of the interval and of the null's upper bound
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Balanced accuracy of a probe on held-out cells.
+
+    Attributes
+    ----------
+    accuracy
+        Mean over the labels of the share of their cells that was recognised; 1/K by chance.
+    low, high
+        Bootstrap 95 % interval of ``accuracy`` over the held-out cells, the fitted probe kept.
+    null_mean, null_high
+        Mean and 95th percentile of the accuracy when predictions and held-out labels are paired at random.
+    p_value
+        Share of those random pairings at least as accurate, counting the one observed.
+    kind
+        The classifier.
+    n_train, n_test
+        Numbers of cells it was fitted and scored on.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    null_mean: float
+    null_high: float
+    p_value: float
+    kind: str
+    n_train: int
+    n_test: int
+
+
+def probe(
+    x: ArrayLike,
+    labels: ArrayLike,
+    *,
+    kind: Kind = "linear",
+    train: ArrayLike | None = None,
+    n_permutations: int = 1000,
+    n_bootstrap: int = 1000,
+    seed: int = 0,
+) -> ProbeResult:
+    """Fit a classifier that reads labels from an embedding, and score it on held-out cells.
+
+    Columns are standardised on the training cells. Kinds are ``"linear"`` (logistic regression), ``"knn"``
+    (15 neighbours), ``"boosting"`` (histogram gradient boosting) and ``"mlp"`` (two layers of 64, early
+    stopping). Every label weighs the same in the fit, whatever its number of cells, so that unequal sizes do
+    not tempt a probe to answer the most frequent label and hide what the embedding gives away.
+
+    The null pairs the predictions with the held-out labels at random. It is the hypothesis that *this fitted
+    probe's predictions* say nothing about the label of unseen cells; since those cells took no part in the
+    fit, no refit is needed. It treats cells as exchangeable: labels that go with donors or batches need a
+    split by donor, through ``train``.
+
+    Parameters
+    ----------
+    x
+        Embedding, shape (n,) or (n, d).
+    labels
+        Labels, shape (n,).
+    kind
+        The classifier.
+    train
+        Cells to fit on: a boolean mask of shape (n,), or indices. The others are held out. By default a
+        random 70 % of each label.
+    n_permutations, n_bootstrap
+        Numbers of random pairings and of bootstrap resamples, the latter within labels.
+    seed
+        Seed of the split, the classifier, the pairings and the resamples.
+
+    Returns
+    -------
+    ProbeResult
+        Accuracies as fractions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat(["ctrl", "stim"], 200)
+    >>> result = probe(rng.normal(size=(400, 2)) + 8 * (labels == "stim")[:, None], labels)
+    >>> result.accuracy, result.n_train, result.n_test
+    (1.0, 280, 120)
+    """
+    check_choice("kind", kind, _KINDS)
+    if n_permutations < 1 or n_bootstrap < 1:
+        raise ValueError(f"n_permutations is {n_permutations}, n_bootstrap {n_bootstrap}; pass at least 1")
+    x, codes = as_matrix("x", x), as_classes("labels", labels)
+    check_same_length(x=x, labels=codes)
+    fit_rows, test_rows = _split(codes, train, seed)
+    x = StandardScaler().fit(x[fit_rows]).transform(x)
+    predicted = _predict(kind, x[fit_rows], codes[fit_rows], x[test_rows], seed)
+    truth = codes[test_rows]
+
+    rng = np.random.default_rng(seed)
+    sizes = np.bincount(truth)
+    recalls = np.bincount(truth, weights=predicted == truth) / sizes
+    accuracy = float(recalls.mean())
+    # Resampling hits and misses within a label is drawing a binomial.
+    resamples = (rng.binomial(sizes, recalls, size=(n_bootstrap, len(sizes))) / sizes).mean(axis=1)
+    tail = (100 - _LEVEL) / 2
+    low, high = np.percentile(resamples, [tail, 100 - tail])
+    cell_weights = 1 / (len(sizes) * sizes[truth])
+    null = np.array([cell_weights @ (rng.permutation(predicted) == truth) for _ in range(n_permutations)])
+    # A pairing that ties with the observed one must count; the slack is for sums taken in another order.
+    exceeding = int((null >= accuracy - 1e-12).sum())
+    return ProbeResult(
+        accuracy=accuracy,
+        low=float(low),
+        high=float(high),
+        null_mean=float(null.mean()),
+        null_high=float(np.percentile(null, _LEVEL)),
+        p_value=(1 + exceeding) / (1 + n_permutations),
+        kind=kind,
+        n_train=len(fit_rows),
+        n_test=len(test_rows),
+    )
+
+
+def best_probe(
+    x: ArrayLike,
+    labels: ArrayLike,
+    *,
+    kinds: Sequence[Kind] = _KINDS,
+    train: ArrayLike | None = None,
+    n_permutations: int = 1000,
+    n_bootstrap: int = 1000,
+    seed: int = 0,
+) -> ProbeResult:
+    """Run :func:`probe` with several classifiers on one split and return the most accurate.
+
+    The interval and the null are the winner's own: they do not allow for the choice among ``kinds``.
+
+    Parameters
+    ----------
+    x
+        Embedding, shape (n,) or (n, d).
+    labels
+        Labels, shape (n,).
+    kinds
+        The classifiers to try.
+    train, n_permutations, n_bootstrap, seed
+        As for :func:`probe`.
+
+    Returns
+    -------
+    ProbeResult
+        The result with the highest accuracy, the earlier of ``kinds`` where several share it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).uniform(-1, 1, size=(600, 2))
+    >>> checkerboard = x[:, 0] * x[:, 1] > 0
+    >>> best_probe(x, checkerboard, kinds=("linear", "knn")).kind
+    'knn'
+    """
+    if not kinds:
+        raise ValueError(f"kinds is empty; pass some of {', '.join(_KINDS)}")
+    results = [
+        probe(
+            x,
+            labels,
+            kind=kind,
+            train=train,
+            n_permutations=n_permutations,
+            n_bootstrap=n_bootstrap,
+            seed=seed,
+        )
+        for kind in kinds
+    ]
+    return max(results, key=lambda result: result.accuracy)
+
+
+def _split(codes: Codes, train: ArrayLike | None, seed: int) -> tuple[Codes, Codes]:
+    """Row numbers to fit on and to score on, every label present in both."""
+    rows = np.arange(len(codes))
+    if train is None:
+        if np.bincount(codes).min() < 2:
+            raise ValueError("labels has a label with a single cell; merge or drop labels that rare")
+        fit_rows = train_test_split(rows, test_size=_TEST_SHARE, stratify=codes, random_state=seed)[0]
+    else:
+        fit_rows = np.asarray(train)
+        if fit_rows.dtype == bool:
+            check_same_length(labels=codes, train=fit_rows)
+            fit_rows = rows[fit_rows]
+        elif fit_rows.dtype.kind not in "iu" or not np.isin(fit_rows, rows).all():
+            raise ValueError(f"train is neither a mask of length {len(rows)} nor indices below {len(rows)}")
+    fit_rows = np.unique(fit_rows)
+    test_rows = np.setdiff1d(rows, fit_rows)
+    for where, part, least in (("to fit on", fit_rows, 2), ("held out", test_rows, 1)):
+        fewest = int(np.bincount(codes[part], minlength=codes.max() + 1).min())
+        if fewest < least:
+            raise ValueError(
+                f"labels has a label with {fewest} cells {where}, where each needs {least}; "
+                "change train, or merge or drop rare labels"
+            )
+    return fit_rows, test_rows
+
+
+def _predict(kind: Kind, x: NDArray, codes: Codes, unseen: NDArray, seed: int) -> Codes:
+    """Fit on standardised ``x`` and label codes, every label weighing the same, and predict ``unseen``."""
+    if kind == "knn":
+        neighbours = KNeighborsClassifier(n_neighbors=min(_NEIGHBOURS, len(x))).fit(x, codes)
+        # Neighbours take no weights; votes divided by the labels' sizes amount to the same.
+        return np.argmax(neighbours.predict_proba(unseen) / np.bincount(codes), axis=1)
+    classifier = _classifier(kind, seed).fit(x, codes, sample_weight=compute_sample_weight("balanced", codes))
+    return classifier.predict(unseen)
+
+
+def _classifier(kind: Kind, seed: int) -> ClassifierMixin:
+    if kind == "linear":
+        return LogisticRegression(max_iter=1000)
+    if kind == "boosting":
+        # By default early stopping would set in, and change the probe, at 10,000 cells.
+        return HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
+    return MLPClassifier((64, 64), learning_rate_init=3e-3, early_stopping=True, random_state=seed)

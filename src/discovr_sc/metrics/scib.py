@@ -1,0 +1,71 @@
+"""Integration scores of the single-cell field, from the optional package scib-metrics."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._checks import as_classes, as_matrix, check_same_length
+
+# Neighbourhood sizes of scib-metrics' own benchmark.
+_LISI_NEIGHBOURS, _KBET_NEIGHBOURS, _GRAPH_NEIGHBOURS = 90, 50, 15
+
+
+def scib_scores(x: ArrayLike, batch: ArrayLike, labels: ArrayLike) -> dict[str, float]:
+    """Scores of scib-metrics for an embedding that should mix batches and keep labels apart.
+
+    Parameters
+    ----------
+    x
+        Embedding, shape (n, d), of more than 90 cells.
+    batch
+        What should be mixed, shape (n,): the condition, or a technical batch.
+    labels
+        What should be kept, shape (n,): the cell types.
+
+    Returns
+    -------
+    dict
+        ``silhouette_batch``, ``ilisi`` and ``kbet`` rate the mixing; ``silhouette_label``, ``clisi``,
+        ``graph_connectivity``, ``nmi`` and ``ari`` (K-means) rate what is kept. In all of them 1 is best.
+
+    Raises
+    ------
+    ImportError
+        Where scib-metrics, which needs JAX, is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.repeat([0, 1], 200), np.tile([0, 1], 200)
+    >>> x = rng.normal(size=(400, 2)) + 9 * cell_type[:, None]
+    >>> scores = scib_scores(x, batch, cell_type)  # doctest: +SKIP
+    >>> round(scores["nmi"], 2)  # doctest: +SKIP
+    1.0
+    """
+    x, batch, labels = as_matrix("x", x), as_classes("batch", batch), as_classes("labels", labels)
+    check_same_length(x=x, batch=batch, labels=labels)
+    if len(x) <= _LISI_NEIGHBOURS:
+        raise ValueError(f"x has {len(x)} rows; scib_scores needs more than {_LISI_NEIGHBOURS}")
+    try:
+        import scib_metrics
+        from scib_metrics.nearest_neighbors import pynndescent
+    except ImportError as error:
+        raise ImportError("scib_scores needs scib-metrics: pip install discovr_sc[scib]") from error
+
+    neighbours = pynndescent(x, n_neighbors=_LISI_NEIGHBOURS)
+    kbet_neighbours = neighbours.subset_neighbors(n=_KBET_NEIGHBOURS)
+    graph_neighbours = neighbours.subset_neighbors(n=_GRAPH_NEIGHBOURS)
+    clusters = scib_metrics.nmi_ari_cluster_labels_kmeans(x, labels)
+    scores = {
+        "silhouette_batch": scib_metrics.silhouette_batch(x, labels, batch),
+        "ilisi": scib_metrics.ilisi_knn(neighbours, batch),
+        "kbet": scib_metrics.kbet_per_label(kbet_neighbours, batch, labels),
+        "silhouette_label": scib_metrics.silhouette_label(x, labels),
+        "clisi": scib_metrics.clisi_knn(neighbours, labels),
+        "graph_connectivity": scib_metrics.graph_connectivity(graph_neighbours, labels),
+        "nmi": clusters["nmi"],
+        "ari": clusters["ari"],
+    }
+    return {name: float(np.asarray(score)) for name, score in scores.items()}
