@@ -16,8 +16,9 @@ def test_demo_falls_back_to_the_simulator_and_says_so(tmp_path, monkeypatch, cap
     assert cli.main(["demo", "--out", str(tmp_path / "out"), "--max-epochs", "2", "--n-cells", "300"]) == 0
     printed = capsys.readouterr().out
     assert "NOT THE REAL DATA" in printed
-    table = printed[printed.index("latent") :]
-    assert [line.split()[:2] for line in table.splitlines()[1:5]] == [
+    lines = printed.splitlines()
+    header = next(i for i, line in enumerate(lines) if line.split()[:2] == ["latent", "of"])
+    assert [line.split()[:2] for line in lines[header + 1 : header + 5]] == [
         ["z", "condition"],
         ["z", "cell_type"],
         ["w", "condition"],

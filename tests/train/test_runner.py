@@ -45,3 +45,14 @@ def test_a_real_exit_is_not_swallowed(counts):
     with pytest.raises(SystemExit):
         model.train(max_epochs=1, enable_progress_bar=False, callbacks=[Exit()])
     assert not model.is_trained
+
+
+def test_training_on_all_cells_works_but_early_stopping_needs_validation_cells(counts):
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_hidden=8)
+    model.train(max_epochs=2, train_size=1.0, enable_progress_bar=False)
+    assert len(model.train_indices) == 120
+    assert len(model.history_["train_loss"]) == 2
+    assert "validation_loss" not in model.history_
+    with pytest.raises(ValueError, match="'validation_loss', but there are no validation cells"):
+        model.train(max_epochs=2, train_size=1.0, early_stopping=True)

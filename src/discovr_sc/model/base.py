@@ -23,8 +23,12 @@ from scvi.model.base import BaseModelClass, RNASeqMixin, UnsupervisedTrainingMix
 from discovr_sc.model.checks import check_counts, check_finite, check_unit_interval
 from discovr_sc.model.fields import CategoryField, ConditionField, TensorField, check_columns, check_condition
 from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
+from discovr_sc.model.report import disentanglement_report
 from discovr_sc.module.skeleton import DisentangledModule
-from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner
+from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
+
+#: Cells that a training shows the model by default, counted again in every epoch.
+CELLS_TO_SEE = 800_000
 
 LatentKind = Literal["z", "w", "zw"]
 ReconstructionKind = Literal["full", "marginal"]
@@ -36,6 +40,9 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
     _module_cls: ClassVar[type[DisentangledModule]]
     _training_plan_cls = AdversarialPlan
     _train_runner_cls = InterruptibleTrainRunner
+    _data_splitter_cls = Splitter
+    #: Latents that the method has.
+    latents: ClassVar[tuple[str, ...]] = ("z", "w")
     #: Name of the method in the paper's tables.
     _paper_name: ClassVar[str]
     #: Settings of the training plan that differ from its defaults.
@@ -210,7 +217,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         self,
         max_epochs: int | None = None,
         *,
-        batch_size: int = 128,
+        batch_size: int = 256,
         early_stopping: bool = False,
         plan_kwargs: dict[str, Any] | None = None,
         **kwargs,
@@ -220,7 +227,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         Parameters
         ----------
         max_epochs
-            Passes over the training cells; by default scvi-tools' heuristic.
+            Passes over the training cells; by default as many as show the model some 800,000 cells, from 10 to 400.
         batch_size
             Cells per step.
         early_stopping
@@ -232,6 +239,8 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
             Of scvi-tools' ``train`` and :class:`~scvi.train.Trainer`: ``train_size``, ``validation_size``,
             ``accelerator``, ``devices``, ``early_stopping_patience``, ``enable_progress_bar``, ...
         """
+        if max_epochs is None and self.adata is not None:
+            max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
         super().train(
             max_epochs=max_epochs,
             batch_size=batch_size,
@@ -325,6 +334,38 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         ]
         probs = torch.softmax(torch.cat(log_joint), dim=-1).numpy()
         return pd.DataFrame(probs, index=_names(adata, indices), columns=self.conditions)
+
+    def disentanglement_report(
+        self,
+        labels_key: str | None = None,
+        *,
+        probes: Sequence[str] = ("linear", "knn", "boosting", "mlp"),
+        estimators: Sequence[str] = ("knn",),
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """How well z and w separate the condition from the rest, on the training cells and on held-out ones.
+
+        Probes, clusterings and silhouettes look at posterior means, mutual informations at one posterior sample.
+        Held-out cells are those that neither the model nor the probe was fitted on.
+
+        Parameters
+        ----------
+        labels_key
+            Column of ``obs`` with what the conditions share, such as the cell type.
+        probes
+            Classifiers; see :func:`discovr_sc.metrics.probe`.
+        estimators
+            Of mutual information, ``"knn"`` and ``"mine"``.
+        seed
+            Of everything random in the metrics.
+
+        Returns
+        -------
+        DataFrame with columns split, latent, of, metric, value and, for probes, the ends of a 95 % interval (low, high)
+        and the 95th percentile of the permutation null (null_high).
+        """
+        self._check_if_trained(warn=False)
+        return disentanglement_report(self, labels_key, probes=probes, estimators=estimators, seed=seed)
 
     # Reconstructions -------------------------------------------------------------------------------------------
 

@@ -116,6 +116,7 @@ class CVAE(Baseline):
     """Conditional VAE: it has no w. See :class:`Baseline` for arguments, of which ``n_latent_w`` has no effect."""
 
     _module_cls = CVAEModule
+    latents = ("z",)
     _paper_name = "cvae"
     _prior = "standard"
 

@@ -41,6 +41,8 @@ class DISCOVR(DisentangledModel):
     adversary
         Where the adversary looks: at the ``"reconstruction"`` from z (the paper), at z itself (``"latent"``), or
         at ``"both"``.
+    n_hidden_adversary, n_layers_adversary
+        Of the adversary's networks; None takes those of the others.
     weights
         Of the objective's terms.
     encode_covariates
@@ -61,7 +63,7 @@ class DISCOVR(DisentangledModel):
 
     _module_cls = DISCOVRModule
     _paper_name = "discovr"
-    _plan_defaults = {"n_adversary_steps": 3}
+    _plan_defaults = {"n_adversary_steps": 5, "adversary_lr": 2e-3}
 
     def __init__(
         self,
@@ -73,13 +75,15 @@ class DISCOVR(DisentangledModel):
         network: Literal["mlp", "cnn"] = "mlp",
         n_hidden: int = 128,
         n_layers: int = 1,
-        dropout_rate: float = 0.1,
+        dropout_rate: float = 0.0,
         use_batch_norm: bool = True,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
+        n_hidden_adversary: int | None = 256,
+        n_layers_adversary: int | None = 2,
         weights: Weights | None = None,
         encode_covariates: bool = False,
         registry: dict | None = None,
@@ -102,6 +106,8 @@ class DISCOVR(DisentangledModel):
             noise_scale_z=noise_scale_z,
             prior=prior,
             adversary=adversary,
+            n_hidden_adversary=n_hidden_adversary,
+            n_layers_adversary=n_layers_adversary,
             weights=weights,
             encode_covariates=encode_covariates,
         )
@@ -110,4 +116,9 @@ class DISCOVR(DisentangledModel):
     @classmethod
     def _paper_settings(cls, experiment):
         same_size = experiment in ("parametric", "swiss-roll")
-        return {"prior": "class-mean" if same_size else "mapped", "adversary": "reconstruction"}
+        return {
+            "prior": "class-mean" if same_size else "mapped",
+            "adversary": "reconstruction",
+            "n_hidden_adversary": None,
+            "n_layers_adversary": None,
+        }

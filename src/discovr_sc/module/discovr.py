@@ -89,9 +89,13 @@ class DISCOVRModule(DisentangledModule):
         return terms
 
     def adversary_views(self, q, p):
-        """See :meth:`DisentangledModule.adversary_views`; adds the reconstruction from z."""
+        """The posterior mean of z, and the reconstruction from a sample of it.
+
+        Users look at the mean. In a sample the posterior's noise hides what the mean still tells: an adversary that
+        sees samples is content while a classifier reads the condition from the means.
+        """
         reconstruction = self.likelihood_z.reconstruction(p["px_z"])
-        return super().adversary_views(q, p) | {"reconstruction": self.likelihood_z.view(reconstruction)}
+        return {"latent": q["qz"].loc, "reconstruction": self.likelihood_z.view(reconstruction)}
 
     @torch.inference_mode()
     @auto_move_data

@@ -63,6 +63,8 @@ class DisentangledModule(BaseModuleClass):
         Of w: ``"class-mean"``, ``"mapped"``, ``"learned"``, ``"standard"`` or ``"separable"``.
     adversary
         Where the adversary looks; one of :attr:`adversary_places`.
+    n_hidden_adversary, n_layers_adversary
+        Of the adversary's networks; as the others by default.
     weights
         Of the objective's terms.
     encode_covariates
@@ -97,6 +99,8 @@ class DisentangledModule(BaseModuleClass):
         noise_scale: float = 1.0,
         prior: str = "mapped",
         adversary: str = "latent",
+        n_hidden_adversary: int | None = None,
+        n_layers_adversary: int | None = None,
         weights: Weights | None = None,
         encode_covariates: bool = False,
         data_scale: float = 1.0,
@@ -123,9 +127,11 @@ class DisentangledModule(BaseModuleClass):
             )
         self._likelihood_settings = {"dispersion": dispersion, "n_batch": n_batch}
         self.likelihood = likelihood_cls(self.shape, noise_scale=noise_scale, **self._likelihood_settings)
-        self.networks = network_cls(
-            self.shape, n_hidden=n_hidden, n_layers=n_layers, dropout_rate=dropout_rate, use_batch_norm=use_batch_norm
-        )
+        sizes = {"n_hidden": n_hidden, "n_layers": n_layers}
+        regularisation = {"dropout_rate": dropout_rate, "use_batch_norm": use_batch_norm}
+        self.networks = network_cls(self.shape, **sizes, **regularisation)
+        sizes = {"n_hidden": n_hidden_adversary or n_hidden, "n_layers": n_layers_adversary or n_layers}
+        self.adversary_networks = network_cls(self.shape, **sizes, **regularisation)
         self.class_means = ClassMeans(n_conditions, n_latent_z)
         self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
         self.build_networks()
@@ -167,8 +173,8 @@ class DisentangledModule(BaseModuleClass):
         if self.weights.adv == 0:
             return None
         builders = {
-            "latent": lambda: self.networks.latent_classifier(self.n_latent_z, self.n_conditions),
-            "reconstruction": lambda: self.networks.data_classifier(self.n_conditions),
+            "latent": lambda: self.adversary_networks.latent_classifier(self.n_latent_z, self.n_conditions),
+            "reconstruction": lambda: self.adversary_networks.data_classifier(self.n_conditions),
         }
         return Adversary({place: builders[place]() for place in places})
 

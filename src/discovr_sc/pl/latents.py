@@ -10,6 +10,7 @@ import numpy as np
 import scanpy as sc
 from anndata import AnnData
 from matplotlib.axes import Axes
+from umap import UMAP
 
 
 def latents(
@@ -78,9 +79,8 @@ def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) ->
     if latent.shape[1] == 2:
         drawing.obsm["X_drawn"], label = latent, key.removeprefix("X_")
     else:
-        sc.pp.neighbors(drawing, use_rep="latent", n_neighbors=n_neighbors, random_state=seed)
-        sc.tl.umap(drawing, random_state=seed)
-        drawing.obsm["X_drawn"], label = drawing.obsm["X_umap"], "UMAP"
+        umap = UMAP(n_neighbors=n_neighbors, random_state=seed, n_jobs=1)
+        drawing.obsm["X_drawn"], label = umap.fit_transform(latent), "UMAP"
     order = np.random.default_rng(seed).permutation(drawing.n_obs)
     return drawing[order].copy(), label
 

@@ -2,5 +2,6 @@
 
 from discovr_sc.train.plan import AdversarialPlan
 from discovr_sc.train.runner import InterruptibleTrainRunner
+from discovr_sc.train.splitter import Splitter
 
-__all__ = ["AdversarialPlan", "InterruptibleTrainRunner"]
+__all__ = ["AdversarialPlan", "InterruptibleTrainRunner", "Splitter"]

@@ -13,6 +13,14 @@ from scvi.train import TrainRunner
 class InterruptibleTrainRunner(TrainRunner):
     """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end."""
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        stopping = self.trainer.early_stopping_callback
+        if stopping is not None and "validation" in stopping.monitor and getattr(self.data_splitter, "n_val", 1) == 0:
+            raise ValueError(
+                f"early_stopping watches {stopping.monitor!r}, but there are no validation cells; lower train_size."
+            )
+
     def __call__(self) -> None:
         """Run training."""
         in_main_thread = threading.current_thread() is threading.main_thread()

@@ -1,0 +1,89 @@
+"""How well a model separates: one tidy table for its latents, on the training cells and on held-out ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from discovr_sc import metrics
+
+if TYPE_CHECKING:
+    from discovr_sc.model.base import DisentangledModel
+
+COLUMNS = ["split", "latent", "of", "metric", "value", "low", "high", "null_high"]
+
+
+def disentanglement_report(
+    model: DisentangledModel,
+    labels_key: str | None,
+    *,
+    probes: Sequence[str],
+    estimators: Sequence[str],
+    seed: int,
+) -> pd.DataFrame:
+    """See :meth:`DisentangledModel.disentanglement_report`."""
+    adata = model.adata
+    columns = [model.condition_key] + ([labels_key] if labels_key is not None else [])
+    for key in columns:
+        if key not in adata.obs:
+            raise KeyError(f"labels_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+        if adata.obs[key].isna().any():
+            raise ValueError(f"labels_key {key!r} has missing values; fill them in or drop these cells.")
+    labels = {key: adata.obs[key].astype(str).to_numpy() for key in columns}
+    means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
+    samples = {latent: model.get_latent_representation(kind=latent, give_mean=False) for latent in model.latents}
+
+    rows: list[dict[str, Any]] = []
+    for split, train, cells in _splits(model):
+        for latent, x in means.items():
+            for key, y in labels.items():
+                place = {"split": split, "latent": latent, "of": key}
+                rows += [place | row for row in _probe_rows(x, y, train, cells, probes, seed)]
+                rows += [place | row for row in _cluster_rows(x[cells], y[cells], seed)]
+        if "w" in samples:
+            place = {"split": split, "latent": "zw", "of": model.condition_key}
+            y, w, z = labels[model.condition_key][cells], samples["w"][cells], samples["z"][cells]
+            rows += [place | row for row in _information_rows(w, z, y, estimators, seed)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _splits(model: DisentangledModel) -> Iterator[tuple[str, np.ndarray | None, np.ndarray]]:
+    """Name, cells that a probe is fitted on (None: a part of the split), and cells of each split."""
+    train = np.sort(model.train_indices)
+    yield "train", None, train
+    held_out = np.setdiff1d(np.arange(model.adata.n_obs), train)
+    if len(held_out):
+        yield "held-out", train, held_out
+
+
+def _probe_rows(x, y, train, cells, kinds, seed) -> Iterator[dict[str, Any]]:
+    if train is None:
+        x, y = x[cells], y[cells]
+    best = None
+    for kind in kinds:
+        result = metrics.probe(x, y, kind=kind, train=train, seed=seed)
+        interval = {"low": result.low, "high": result.high, "null_high": result.null_high}
+        row = {"value": result.accuracy} | interval
+        best = row if best is None or row["value"] > best["value"] else best
+        yield {"metric": f"probe_{kind}"} | row
+    if best is not None:
+        yield {"metric": "probe_best"} | best
+
+
+def _cluster_rows(x, y, seed) -> Iterator[dict[str, Any]]:
+    nmi = metrics.kmeans_nmi(x, y, seed=seed)
+    yield {"metric": "kmeans_nmi", "value": nmi.whole}
+    yield {"metric": "kmeans_nmi_best_dimension", "value": nmi.best_dimension}
+    yield {"metric": "kmeans_ari", "value": metrics.kmeans_ari(x, y, seed=seed).whole}
+    yield {"metric": "silhouette", "value": metrics.silhouette(x, y, seed=seed)}
+
+
+def _information_rows(w, z, y, estimators, seed) -> Iterator[dict[str, Any]]:
+    rarest = int(np.unique(y, return_counts=True)[1].min())
+    for estimator in estimators:
+        table = metrics.information_table(w, z, y, estimator=estimator, k=min(20, rarest - 1), seed=seed)
+        for name in ("yz", "yw", "wz", "wz_given_y", "mig", "mic"):
+            yield {"metric": f"{estimator}_{name}", "value": getattr(table, name)}

@@ -1,0 +1,82 @@
+"""The disentanglement report: what is in it, and that it tells leakage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from discovr_sc import CVAE, DISCOVR, metrics
+
+
+@pytest.fixture
+def model(counts):
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_latent_z=3, n_hidden=16)
+    model.train(max_epochs=2, train_size=0.7, validation_size=0.1, enable_progress_bar=False)
+    return model
+
+
+def test_report_is_tidy_and_complete(model):
+    report = model.disentanglement_report("cell_type", probes=("linear", "knn"))
+    assert not report.duplicated(["split", "latent", "of", "metric"]).any()
+    assert set(report["split"]) == {"train", "held-out"}
+    assert np.isfinite(report["value"]).all()
+    per_latent = report[report["latent"] != "zw"].groupby(["split", "latent", "of"])["metric"].agg(set)
+    assert len(per_latent) == 2 * 2 * 2
+    expected = {"probe_linear", "probe_knn", "probe_best", "kmeans_nmi", "kmeans_nmi_best_dimension"}
+    assert all(names == expected | {"kmeans_ari", "silhouette"} for names in per_latent)
+    information = report[report["latent"] == "zw"]
+    assert set(information["metric"]) == {f"knn_{name}" for name in ("yz", "yw", "wz", "wz_given_y", "mig", "mic")}
+    probes = report[report["metric"].str.startswith("probe")]
+    assert (probes["low"] <= probes["value"]).all()
+    assert (probes["value"] <= probes["high"]).all()
+
+
+def test_held_out_probes_are_fitted_on_training_cells_and_scored_on_the_others(model, counts):
+    report = model.disentanglement_report(probes=("knn",)).set_index(["split", "latent", "of", "metric"])["value"]
+    z, y = model.get_latent_representation(), counts.obs["condition"].astype(str).to_numpy()
+    result = metrics.probe(z, y, kind="knn", train=np.sort(model.train_indices))
+    assert result.n_test == 120 - len(model.train_indices)
+    assert report["held-out", "z", "condition", "probe_knn"] == result.accuracy
+
+
+def test_a_leaking_latent_is_seen(model, counts, monkeypatch):
+    """The condition written into one dimension of z: every probe and the mutual information must tell."""
+
+    def values():
+        report = model.disentanglement_report(probes=("linear", "knn"))
+        return report.set_index(["split", "latent", "metric"])["value"]
+
+    clean = values()
+    codes = counts.obs["condition"].cat.codes.to_numpy()
+    latent = model.get_latent_representation
+
+    def leak(*args, kind="z", **kwargs):
+        x = latent(*args, kind=kind, **kwargs).copy()
+        if kind == "z":
+            x[:, 0] = codes + 0.01 * x[:, 0]
+        return x
+
+    monkeypatch.setattr(model, "get_latent_representation", leak)
+    leaking = values()
+    for split in ("train", "held-out"):
+        assert leaking[split, "z", "probe_linear"] > 0.9 > clean[split, "z", "probe_linear"]
+        assert leaking[split, "z", "kmeans_nmi_best_dimension"] > 0.9 > clean[split, "z", "kmeans_nmi_best_dimension"]
+        assert leaking[split, "zw", "knn_yz"] > clean[split, "zw", "knn_yz"] + 0.1
+
+
+def test_without_held_out_cells_there_is_no_such_split(counts):
+    CVAE.setup_anndata(counts, "condition")
+    model = CVAE(counts, n_hidden=8)
+    model.train(max_epochs=1, train_size=1.0, enable_progress_bar=False)
+    report = model.disentanglement_report(probes=("linear",))
+    assert set(report["split"]) == {"train"}
+    assert set(report["latent"]) == {"z"}
+
+
+def test_bad_keys_raise(model, counts):
+    with pytest.raises(KeyError, match="labels_key 'mood' is not a column"):
+        model.disentanglement_report("mood")
+    counts.obs["partial"] = [None] + ["a"] * 119
+    with pytest.raises(ValueError, match="'partial' has missing values"):
+        model.disentanglement_report("partial")
