@@ -10,7 +10,7 @@ from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import DISCOVRModule, Weights
 
 #: Default weights: counts of thousands of genes give an objective of hundreds of nats, vectors of a few.
-COUNT_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=300.0)
+COUNT_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=300.0, mmd=1000.0)
 TENSOR_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0)
 
 

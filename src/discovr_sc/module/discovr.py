@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn.functional import cross_entropy
 
+from discovr_sc.module.alignment import mmd
 from discovr_sc.module.skeleton import (
     DisentangledModule,
     Given,
@@ -75,6 +76,8 @@ class DISCOVRModule(DisentangledModule):
 
         max over q, p and min over g of
         rec E log p(x|z,w) + rec_z E log p(x|z) - kl_z KL(q_z||p_z) - kl_w KL(q_w||p_w) - adv E log g(y|xhat).
+
+        Beyond the paper, a weight ``mmd`` pulls the conditions' distributions of z (its means) together.
         """
         a = self.weights
         terms = {
@@ -86,6 +89,9 @@ class DISCOVRModule(DisentangledModule):
         if logits is not None:
             log_g = -sum(cross_entropy(place, q["y"], reduction="none") for place in logits)
             terms["adv"] = (a.adv, log_g)
+        if a.mmd > 0:
+            distance = mmd(q["qz"].loc, q["y"], self.n_conditions)
+            terms["mmd"] = (a.mmd, distance.expand(len(x)))
         return terms
 
     def adversary_views(self, q, p):

@@ -22,6 +22,8 @@ class Weights:
         Of KL(q(w | x, y) || p(w | y)).
     adv
         Of the adversarial term; 0 removes the adversary.
+    mmd
+        Of the kernel distance between the conditions' z (DISCOVR only, not in the paper); 0 by default.
     classify
         Of log q(y | w), in the methods that classify from w (DIVA, CCVAE).
 
@@ -36,6 +38,7 @@ class Weights:
     kl_z: float = 1.0
     kl_w: float = 1.0
     adv: float = 1.0
+    mmd: float = 0.0
     classify: float = 1.0
 
     def __post_init__(self):

@@ -1,0 +1,205 @@
+"""The one runner: trains and scores every row of a study, in several processes, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import resource
+import time
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scvi
+import torch
+from anndata import AnnData
+
+import discovr_sc
+from discovr_sc.experiments.results import Results
+from discovr_sc.experiments.study import Preset, Study
+from discovr_sc.model.base import DisentangledModel
+from discovr_sc.model.paper import LEARNING_RATES, paper_weights
+
+#: Evaluation data have seeds of their own, far from those of the training data.
+EVALUATION_SEED = 10_000
+
+
+class Row(NamedTuple):
+    """What one process works on."""
+
+    variant: str
+    preset: str
+    method: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model and the data to score it on; the model is None for a row of analytic samples."""
+
+    method: str
+    model: DisentangledModel | None
+    evaluation: AnnData
+    preset: Preset
+    seed: int
+
+
+def run_study(
+    study: Study,
+    out: str | Path,
+    *,
+    preset: str | None = None,
+    n_seeds: int | None = None,
+    methods: Sequence[str] | None = None,
+    variants: Sequence[str] | None = None,
+    jobs: int = 2,
+    command: str = "",
+) -> Results:
+    """Run what is missing of a study and write its table.
+
+    Parameters
+    ----------
+    study
+        What to run.
+    out
+        Folder of the results: ``<study>.csv`` and, beside it, ``<study>.json`` with the command, version and settings.
+    preset
+        Size; the study's first by default.
+    n_seeds
+        Seeds 0 to n_seeds - 1.
+    methods, variants
+        Some only.
+    jobs
+        Processes, of one thread each.
+    command
+        The command line, to be kept with the results.
+    """
+    preset = preset or next(iter(study.presets))
+    rows = plan_rows(study, preset, n_seeds or study.n_seeds, methods, variants)
+    results = Results.open(study, out)
+    todo = [row for row in rows if not results.has(row)]
+    print(f"{study.name}: {len(rows)} rows, {len(rows) - len(todo)} of them done", flush=True)
+    started = time.time()
+    for done, (row, metrics) in enumerate(_work(study, todo, jobs), start=1):
+        results.add(row, metrics, command)
+        left = (time.time() - started) / done * (len(todo) - done)
+        name = " ".join(part for part in (row.method, row.variant, f"seed {row.seed}") if part)
+        print(f"[{done}/{len(todo)}] {name}: {metrics['seconds']:.0f} s; about {left / 60:.0f} min left", flush=True)
+    return results
+
+
+def plan_rows(
+    study: Study,
+    preset: str,
+    n_seeds: int,
+    methods: Sequence[str] | None = None,
+    variants: Sequence[str] | None = None,
+) -> list[Row]:
+    """All rows that are asked for, seed by seed, so that a run cut short has every method."""
+    _check_names("preset", [preset], study.presets)
+    _check_names("methods", methods or [], study.methods)
+    _check_names("variants", variants or [], study.variants)
+    return [
+        Row(variant, preset, method, seed)
+        for seed in range(n_seeds)
+        for variant in variants or study.variants
+        for method in study.variants[variant].methods or study.methods
+        if methods is None or method in methods
+    ]
+
+
+def _check_names(argument: str, names: Sequence[str], known) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{argument}: {name!r} is not in this study; choose from {list(known)}.")
+
+
+def _work(study: Study, rows: list[Row], jobs: int):
+    """Rows and their metrics as they are finished."""
+    if jobs == 1:
+        for row in rows:
+            yield row, run_row(study, row)
+        return
+    # Fresh processes: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(_run_named_row, study.name, row): row for row in rows}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def _run_named_row(study_name: str, row: Row) -> dict[str, float]:
+    from discovr_sc.experiments.studies import STUDIES
+
+    return run_row(STUDIES[study_name], row)
+
+
+def run_row(study: Study, row: Row) -> dict[str, float]:
+    """Train and score one method on one seed."""
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("scvi").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")
+    started = time.time()
+    preset, variant = study.presets[row.preset], study.variants[row.variant]
+    evaluation = study.make_data(preset.n_eval, EVALUATION_SEED + row.seed, **variant.data)
+    model, cost = None, {}
+    if study.methods[row.method].model is not None:
+        train = study.make_data(preset.n_train, row.seed, **variant.data)
+        model, cost = train_model(study, row, train, evaluation)
+    metrics = study.evaluate(Run(row.method, model, evaluation, preset, row.seed))
+    return metrics | cost | {"seconds": time.time() - started}
+
+
+def train_model(
+    study: Study, row: Row, train: AnnData, evaluation: AnnData
+) -> tuple[DisentangledModel, dict[str, float]]:
+    """A trained model, and what it cost: seconds per epoch, milliseconds per batch of inference, peak memory in MB."""
+    preset, method = study.presets[row.preset], study.methods[row.method]
+    model_cls = getattr(discovr_sc, method.model)
+    scvi.settings.seed = row.seed
+    model_cls.setup_anndata(train, "condition", tensor_key="x")
+    model = model_cls.paper(train, study.experiment, method=method.row, **model_settings(study, row))
+    started = time.time()
+    model.train(
+        preset.max_epochs,
+        batch_size=preset.batch_size,
+        early_stopping=True,
+        early_stopping_patience=preset.patience,
+        plan_kwargs={"lr": LEARNING_RATES[study.experiment]} | dict(method.plan),
+        enable_progress_bar=False,
+    )
+    seconds = time.time() - started
+    cost = {
+        "n_epochs": float(len(model.history_["train_loss"])),
+        "seconds_per_epoch": seconds / len(model.history_["train_loss"]),
+        "inference_ms_per_batch": _inference_ms(model, evaluation, preset.batch_size),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    return model, cost
+
+
+def model_settings(study: Study, row: Row) -> dict[str, Any]:
+    """Constructor arguments of a row's model, beyond the paper's."""
+    variant, method = study.variants[row.variant], study.methods[row.method]
+    settings = dict(method.settings) | dict(variant.settings)
+    weights = settings.pop("weights", None) or paper_weights(method.row, study.experiment)
+    return settings | {"weights": replace(weights, **variant.weights)}
+
+
+def _inference_ms(model: DisentangledModel, adata: AnnData, batch_size: int, repeats: int = 20) -> float:
+    rows = np.arange(min(batch_size, adata.n_obs))
+    model.get_latent_representation(adata, rows, kind=model.latents[0], batch_size=batch_size)
+    started = time.perf_counter()
+    for _ in range(repeats):
+        model.get_latent_representation(adata, rows, kind="zw"[: len(model.latents)], batch_size=batch_size)
+    return (time.perf_counter() - started) / repeats * 1000
+
+
+def default_jobs() -> int:
+    """As many processes as there are cores."""
+    return os.cpu_count() or 1

@@ -1,0 +1,8 @@
+"""Every study, by name."""
+
+from __future__ import annotations
+
+from discovr_sc.experiments.study import Study
+from discovr_sc.experiments.synthetic import PARAMETRIC, SWISS_ROLL
+
+STUDIES: dict[str, Study] = {study.name: study for study in (PARAMETRIC, SWISS_ROLL)}

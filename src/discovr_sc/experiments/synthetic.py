@@ -1,0 +1,180 @@
+"""The paper's synthetic studies: the parametric model, the noisy Swiss roll, and ablations on the latter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.metrics import r2_score
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsRegressor
+
+from discovr_sc import metrics
+from discovr_sc.data import noisy_swiss_roll, parametric_model
+from discovr_sc.experiments.runner import Run
+from discovr_sc.experiments.study import Method, Preset, Study, Variant
+
+#: Accuracy of the best possible guess of y from x: P(sign of w is that of x) on the parametric model.
+PARAMETRIC_OPTIMUM = 0.75
+
+FLIP = 0.3
+
+PRESETS = {
+    "full": Preset(
+        n_train=20_000, n_eval=10_000, max_epochs=300, patience=50, batch_size=256, n_likelihood=2000, n_mc_samples=1000
+    ),
+    "laptop": Preset(
+        n_train=4_000, n_eval=4_000, max_epochs=30, patience=10, batch_size=128, n_likelihood=500, n_mc_samples=200
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Latents:
+    """One posterior sample and the mean of each latent, with the labels; what all metrics of a run are made from."""
+
+    z: np.ndarray
+    w: np.ndarray
+    z_mean: np.ndarray
+    y: np.ndarray
+
+
+def latents_of(run: Run) -> Latents:
+    """Latents of the evaluation data: of the model, or of the analytic posterior."""
+    y = run.evaluation.obs["condition"].cat.codes.to_numpy()
+    if run.model is not None:
+        z, w = (run.model.get_latent_representation(run.evaluation, kind=k, give_mean=False) for k in ("z", "w"))
+        return Latents(z, w, run.model.get_latent_representation(run.evaluation), y)
+    if "plane" in run.evaluation.obsm:
+        # Swiss roll: the plane is what labels share, the length what they split.
+        z, w = run.evaluation.obsm["plane"], run.evaluation.obs[["length"]].to_numpy()
+        return Latents(z, w, z, y)
+    x = run.evaluation.obsm["x"].ravel()
+    z, w = metrics.sample_parametric_posterior(x, y, truncated=run.method == "truth", seed=run.seed)
+    return Latents(z.reshape(-1, 1), w.reshape(-1, 1), x.reshape(-1, 1) / 2, y)
+
+
+def information_metrics(latents: Latents, seed: int) -> dict[str, float]:
+    """The six columns of the paper's appendix, by both estimators and with the paper's neighbour count."""
+    z, w, y = latents.z, latents.w, latents.y
+    knn = metrics.information_table(w, z, y)
+    paper = metrics.information_table(w, z, y, count="paper")
+    mine = metrics.information_table(w, z, y, estimator="mine", seed=seed)
+    columns = ("yz", "yw", "wz", "wz_given_y")
+    return (
+        {f"knn_{name}": getattr(knn, name) for name in columns}
+        | {f"knn_{name}_paper": getattr(paper, name) for name in columns}
+        | {f"mine_{name}": getattr(mine, name) for name in columns}
+        | {"mig": knn.mig, "mic": knn.mic, "mig_mine": mine.mig, "mic_mine": mine.mic, "mic_paper": paper.mic}
+    )
+
+
+def shared_metrics(run: Run, latents: Latents, optimum: float) -> dict[str, float]:
+    """What both synthetic studies report."""
+    values = information_metrics(latents, run.seed)
+    values["probe_z_condition"] = metrics.best_probe(latents.z_mean, latents.y, seed=run.seed).accuracy
+    values["delta_bayes_w"] = metrics.delta_bayes(latents.w, latents.y, optimum, seed=run.seed)
+    if run.model is not None:
+        reconstruction = run.model.get_reconstruction(run.evaluation)
+        values["delta_bayes_x"] = metrics.delta_bayes(reconstruction, latents.y, optimum, seed=run.seed)
+        values["nll"] = -run.model.get_marginal_ll(
+            run.evaluation, likelihood_rows(run), n_mc_samples=run.preset.n_mc_samples, batch_size=500
+        )
+    return values
+
+
+def likelihood_rows(run: Run) -> np.ndarray:
+    """Observations on which the marginal likelihood is estimated."""
+    return np.arange(min(run.preset.n_likelihood, run.evaluation.n_obs))
+
+
+def evaluate_parametric(run: Run) -> dict[str, float]:
+    """Metrics of a run on the parametric model."""
+    latents = latents_of(run)
+    values = shared_metrics(run, latents, PARAMETRIC_OPTIMUM)
+    if run.model is None:
+        return values
+    x, y = run.evaluation.obsm["x"].ravel().astype(float), latents.y
+    (z_loc, z_var), (w_loc, w_var) = (
+        run.model.get_latent_representation(run.evaluation, kind=kind, return_dist=True) for kind in ("z", "w")
+    )
+    z_loc, z_scale, w_loc, w_scale = (a.ravel().astype(float) for a in (z_loc, np.sqrt(z_var), w_loc, np.sqrt(w_var)))
+    true_nll = -norm.logpdf(x[likelihood_rows(run)], scale=np.sqrt(2)).mean()
+    return values | {
+        "nll_excess": values["nll"] - true_nll,
+        "kl_z": metrics.posterior_kl_z(z_loc, z_scale, x),
+        "kl_w": metrics.posterior_kl_w(w_loc, w_scale, x, y),
+        "wasserstein_w": metrics.posterior_wasserstein_w(w_loc, w_scale, x, y),
+    }
+
+
+def evaluate_swiss_roll(run: Run) -> dict[str, float]:
+    """Metrics of a run on the Swiss roll."""
+    latents = latents_of(run)
+    values = shared_metrics(run, latents, 1 - FLIP)
+    plane = run.evaluation.obsm["plane"]
+    values["z_r2"] = knn_r2(latents.z_mean, plane, run.seed)
+    if run.model is not None:
+        # Columns 0 and 2 of x are the plane of the roll.
+        marginal = run.model.get_reconstruction(run.evaluation, kind="marginal")[:, [0, 2]]
+        values["xhat_r2"] = r2_score(run.evaluation.obsm["x"][:, [0, 2]], marginal)
+    return values
+
+
+def knn_r2(x: np.ndarray, target: np.ndarray, seed: int) -> float:
+    """R2, on held-out rows, of a regression of the target on the 15 nearest neighbours in x."""
+    x_train, x_test, y_train, y_test = train_test_split(x, target, test_size=0.3, random_state=seed)
+    return r2_score(y_test, KNeighborsRegressor(15).fit(x_train, y_train).predict(x_test))
+
+
+def make_parametric(n: int, seed: int):
+    """Points of the parametric model."""
+    return parametric_model(n, seed=seed)
+
+
+def make_swiss_roll(n: int, seed: int, flip: float):
+    """Points of the noisy Swiss roll, standardised."""
+    return noisy_swiss_roll(n, flip=flip, seed=seed)
+
+
+BASELINES = {
+    "csvae": Method("CSVAE", "csvae"),
+    "csvae-noadv": Method("CSVAE", "csvae-noadv"),
+    "hcsvae": Method("HCSVAE", "hcsvae"),
+    "hcsvae-noadv": Method("HCSVAE", "hcsvae-noadv"),
+    "diva": Method("DIVA", "diva"),
+    "ccvae": Method("CCVAE", "ccvae"),
+}
+
+PARAMETRIC = Study(
+    name="parametric",
+    experiment="parametric",
+    make_data=make_parametric,
+    evaluate=evaluate_parametric,
+    presets=PRESETS,
+    variants={"": Variant()},
+    methods={
+        "discovr": Method("DISCOVR", "discovr"),
+        "discovr-paper": Method("DISCOVR", "discovr"),
+        "discovr-separable": Method("DISCOVR", "discovr", {"prior": "separable"}),
+        **BASELINES,
+        "truth": Method(None),
+        "posterior-untruncated": Method(None),
+    },
+)
+
+SWISS_ROLL = Study(
+    name="swiss-roll",
+    experiment="swiss-roll",
+    make_data=make_swiss_roll,
+    evaluate=evaluate_swiss_roll,
+    presets=PRESETS,
+    variants={f"flip={FLIP}": Variant(data={"flip": FLIP})},
+    methods={
+        "discovr": Method("DISCOVR", "discovr"),
+        "discovr-paper": Method("DISCOVR", "discovr"),
+        **BASELINES,
+        "truth": Method(None),
+    },
+)
