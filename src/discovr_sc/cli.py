@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 
 from discovr_sc import __version__
@@ -14,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_demo(commands)
+    _add_reproduce(commands)
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
 
@@ -36,4 +39,46 @@ def _demo(arguments: argparse.Namespace) -> int:
         n_cells=arguments.n_cells,
         seed=arguments.seed,
     )
+    return 0
+
+
+def _add_reproduce(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("reproduce", help="run a study of the paper; goes on where it was stopped")
+    parser.add_argument("study", help="parametric, swiss-roll, ...")
+    parser.add_argument("--seeds", type=int, help="number of seeds")
+    parser.add_argument("--jobs", type=int, help="processes, of one thread each (default: one for each core)")
+    parser.add_argument("--methods", nargs="+", help="some methods only")
+    parser.add_argument("--variants", nargs="+", help="some variants only, such as flip=0.3")
+    parser.add_argument("--preset", help="size: full or laptop")
+    parser.add_argument("--out", default="results", help="folder of the tables and figures (default: results)")
+    parser.set_defaults(run=_reproduce)
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from discovr_sc.experiments import STUDIES, run_study
+    from discovr_sc.experiments.report import write_report
+
+    if arguments.study not in STUDIES:
+        print(f"study {arguments.study!r} is not known; choose from {list(STUDIES)}", file=sys.stderr)
+        return 2
+    study = STUDIES[arguments.study]
+    preset = arguments.preset or next(iter(study.presets))
+    try:
+        results = run_study(
+            study,
+            arguments.out,
+            preset=preset,
+            n_seeds=arguments.seeds,
+            methods=arguments.methods,
+            variants=arguments.variants,
+            jobs=arguments.jobs or os.cpu_count() or 1,
+            command="discovr-sc " + " ".join(sys.argv[1:]),
+        )
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(write_report(results, preset))
     return 0

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 import discovr_sc
@@ -59,8 +62,10 @@ class Results:
         """Whether a row is done."""
         return _key(row) in self.made_by
 
-    def add(self, row: Row, metrics: dict[str, float], command: str) -> None:
-        """Add a row's metrics and write both files."""
+    def add(
+        self, row: Row, metrics: dict[str, float], command: str, sketch: dict[str, np.ndarray] | None = None
+    ) -> None:
+        """Add a row's metrics, and what its figures are drawn from, and write all files."""
         new = pd.DataFrame(
             [(self.study.name, *row, metric, value) for metric, value in metrics.items()], columns=COLUMNS
         )
@@ -72,6 +77,10 @@ class Results:
             "version": discovr_sc.__version__,
         }
         self.folder.mkdir(parents=True, exist_ok=True)
+        if sketch:
+            self._sketches.mkdir(exist_ok=True)
+            with _replacing(self._sketches / f"{_key(row)}.npz") as temporary:
+                np.savez_compressed(temporary, **sketch)
         _write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
         meta = {"study": self.study.name, "settings": self._settings(), "rows": dict(sorted(self.made_by.items()))}
         _write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
@@ -89,6 +98,21 @@ class Results:
         variant, preset, method, _ = key.split("|")
         known = variant in self.study.variants and preset in self.study.presets and method in self.study.methods
         return known and made["fingerprint"] == self.study.fingerprint(method, variant, preset)
+
+    @property
+    def _sketches(self) -> Path:
+        return self.folder / f"{self.study.file_stem}_sketches"
+
+    def sketches(self, preset: str) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+        """What figures are drawn from, by (variant, method)."""
+        found = {}
+        for variant in self.study.variants:
+            for method in self.study.methods:
+                path = self._sketches / f"{variant}|{preset}|{method}|0.npz"
+                if path.exists():
+                    with np.load(path) as arrays:
+                        found[variant, method] = dict(arrays)
+        return found
 
     # Summaries -------------------------------------------------------------------------------------------------
 
@@ -110,14 +134,16 @@ class Results:
         )
         return merged.drop(columns="paper_method")
 
-    def markdown(self, metrics: list[str], variant: str = "", preset: str | None = None) -> str:
+    def markdown(self, metrics: Sequence[str], variant: str = "", preset: str | None = None) -> str:
         """A table of methods by metrics, each cell ours (mean ± sd) and the paper's in parentheses."""
         table = self.against_published(preset)
         table = table[(table["variant"] == variant) & table["metric"].isin(metrics)]
         cells = {
-            (row.method, row.metric): f"{row.mean:.3f} ± {0.0 if pd.isna(row.std) else row.std:.3f}"
-            + ("" if pd.isna(row.paper) else f" ({row.paper:g})")
-            for row in table.rename(columns={"mean": "mean_"}).rename(columns={"mean_": "mean"}).itertuples()
+            (method, metric): f"{mean:.3f} ± {0.0 if pd.isna(sd) else sd:.3f}"
+            + ("" if pd.isna(paper) else f" ({paper:g})")
+            for method, metric, mean, sd, paper in table[["method", "metric", "mean", "std", "paper"]].itertuples(
+                index=False
+            )
         }
         lines = ["| method | " + " | ".join(metrics) + " |", "|---" * (len(metrics) + 1) + "|"]
         for method in self.study.methods:
@@ -130,8 +156,17 @@ def _key(row: Row) -> str:
     return "|".join(map(str, row))
 
 
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside another, which it then replaces: a stop leaves the old file or the new one."""
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _write_atomically(path: Path, text: str) -> None:
-    """Write beside the file, then replace it, so that a stop leaves the old file or the new one."""
-    temporary = path.with_suffix(path.suffix + f".{os.getpid()}.tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    with _replacing(path) as temporary:
+        temporary.write_text(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import resource
 import time
 import warnings
@@ -85,8 +84,8 @@ def run_study(
     todo = [row for row in rows if not results.has(row)]
     print(f"{study.name}: {len(rows)} rows, {len(rows) - len(todo)} of them done", flush=True)
     started = time.time()
-    for done, (row, metrics) in enumerate(_work(study, todo, jobs), start=1):
-        results.add(row, metrics, command)
+    for done, (row, (metrics, sketch)) in enumerate(_work(study, todo, jobs), start=1):
+        results.add(row, metrics, command, sketch)
         left = (time.time() - started) / done * (len(todo) - done)
         name = " ".join(part for part in (row.method, row.variant, f"seed {row.seed}") if part)
         print(f"[{done}/{len(todo)}] {name}: {metrics['seconds']:.0f} s; about {left / 60:.0f} min left", flush=True)
@@ -132,14 +131,14 @@ def _work(study: Study, rows: list[Row], jobs: int):
             yield futures[future], future.result()
 
 
-def _run_named_row(study_name: str, row: Row) -> dict[str, float]:
+def _run_named_row(study_name: str, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     from discovr_sc.experiments.studies import STUDIES
 
     return run_row(STUDIES[study_name], row)
 
 
-def run_row(study: Study, row: Row) -> dict[str, float]:
-    """Train and score one method on one seed."""
+def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Train and score one method on one seed: its metrics and, for the first seed, what the figures need."""
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("scvi").setLevel(logging.ERROR)
@@ -151,8 +150,10 @@ def run_row(study: Study, row: Row) -> dict[str, float]:
     if study.methods[row.method].model is not None:
         train = study.make_data(preset.n_train, row.seed, **variant.data)
         model, cost = train_model(study, row, train, evaluation)
-    metrics = study.evaluate(Run(row.method, model, evaluation, preset, row.seed))
-    return metrics | cost | {"seconds": time.time() - started}
+    run = Run(row.method, model, evaluation, preset, row.seed)
+    metrics = study.evaluate(run)
+    sketch = study.sketch(run) if study.sketch is not None and row.seed == 0 and model is not None else {}
+    return metrics | cost | {"seconds": time.time() - started}, sketch
 
 
 def train_model(
@@ -198,8 +199,3 @@ def _inference_ms(model: DisentangledModel, adata: AnnData, batch_size: int, rep
     for _ in range(repeats):
         model.get_latent_representation(adata, rows, kind="zw"[: len(model.latents)], batch_size=batch_size)
     return (time.perf_counter() - started) / repeats * 1000
-
-
-def default_jobs() -> int:
-    """As many processes as there are cores."""
-    return os.cpu_count() or 1

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 from anndata import AnnData
+from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,12 @@ class Study:
         Sizes, by name; the first is the default.
     variants
         What is swept: settings of the data and of the methods, by name (``flip=0.3``); the empty name where nothing is.
+    headline
+        Metrics of the printed table.
+    sketch
+        ``(Run) -> {name: array}``: what the figures of the first seed are drawn from.
+    draw
+        ``(Results, {row key: arrays}) -> {figure name: Figure}``.
     n_seeds
         Default number of seeds.
     """
@@ -89,6 +97,9 @@ class Study:
     evaluate: Callable[..., dict[str, float]]
     presets: Mapping[str, Preset]
     variants: Mapping[str, Variant]
+    headline: tuple[str, ...]
+    sketch: Callable[..., dict[str, np.ndarray]] | None = None
+    draw: Callable[..., dict[str, Figure]] | None = None
     n_seeds: int = 10
 
     @property

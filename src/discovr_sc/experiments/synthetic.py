@@ -11,7 +11,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsRegressor
 
 from discovr_sc import metrics
-from discovr_sc.data import noisy_swiss_roll, parametric_model
+from discovr_sc.data import noisy_swiss_roll, parametric_model, tensors_to_anndata
+from discovr_sc.experiments.figures import draw_parametric, draw_swiss_roll
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Method, Preset, Study, Variant
 
@@ -128,6 +129,36 @@ def knn_r2(x: np.ndarray, target: np.ndarray, seed: int) -> float:
     return r2_score(y_test, KNeighborsRegressor(15).fit(x_train, y_train).predict(x_test))
 
 
+#: Points at which the parametric model's posteriors are drawn.
+SKETCH_X = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+
+
+def sketch_parametric(run: Run) -> dict[str, np.ndarray]:
+    """Posterior means and scales of both latents at some x, for y = 0 and 1."""
+    x, y = np.tile(SKETCH_X, 2), np.repeat([0, 1], len(SKETCH_X))
+    points = tensors_to_anndata(x.reshape(-1, 1), y)
+    arrays = {"x": x, "y": y}
+    for kind in ("z", "w"):
+        loc, variance = run.model.get_latent_representation(points, kind=kind, return_dist=True)
+        arrays |= {f"{kind}_loc": loc.ravel(), f"{kind}_scale": np.sqrt(variance.ravel())}
+    return arrays
+
+
+def sketch_swiss_roll(run: Run, n: int = 3000) -> dict[str, np.ndarray]:
+    """Data, latents and reconstructions of some points."""
+    rows = np.arange(min(n, run.evaluation.n_obs))
+    arrays = {
+        "x": run.evaluation.obsm["x"][rows],
+        "y": run.evaluation.obs["condition"].cat.codes.to_numpy()[rows],
+        "t": run.evaluation.obs["t"].to_numpy()[rows],
+    }
+    for kind in ("z", "w"):
+        arrays[kind] = run.model.get_latent_representation(run.evaluation, rows, kind=kind)
+    for kind in ("full", "marginal"):
+        arrays[kind] = run.model.get_reconstruction(run.evaluation, rows, kind=kind)
+    return arrays
+
+
 def make_parametric(n: int, seed: int):
     """Points of the parametric model."""
     return parametric_model(n, seed=seed)
@@ -154,6 +185,9 @@ PARAMETRIC = Study(
     evaluate=evaluate_parametric,
     presets=PRESETS,
     variants={"": Variant()},
+    headline=("nll_excess", "kl_z", "kl_w", "wasserstein_w", "delta_bayes_w", "knn_yz", "knn_yw", "knn_wz"),
+    sketch=sketch_parametric,
+    draw=draw_parametric,
     methods={
         "discovr": Method("DISCOVR", "discovr"),
         "discovr-paper": Method("DISCOVR", "discovr"),
@@ -171,6 +205,9 @@ SWISS_ROLL = Study(
     evaluate=evaluate_swiss_roll,
     presets=PRESETS,
     variants={f"flip={FLIP}": Variant(data={"flip": FLIP})},
+    headline=("mine_wz", "nll", "delta_bayes_w", "knn_yz", "knn_yw", "probe_z_condition", "z_r2", "xhat_r2"),
+    sketch=sketch_swiss_roll,
+    draw=draw_swiss_roll,
     methods={
         "discovr": Method("DISCOVR", "discovr"),
         "discovr-paper": Method("DISCOVR", "discovr"),

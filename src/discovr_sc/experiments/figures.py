@@ -1,0 +1,89 @@
+"""Figures of the studies, drawn from what the runs of the first seed left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import norm
+
+if TYPE_CHECKING:
+    from discovr_sc.experiments.results import Results
+
+Sketches = dict[tuple[str, str], dict[str, np.ndarray]]
+
+
+def draw_parametric(results: Results, sketches: Sketches) -> dict[str, Figure]:
+    """Posteriors of every method against the truth: a row for each method, y = 0 and 1 left and right."""
+    methods = [(method, arrays) for (_, method), arrays in sketches.items()]
+    figure, axes = plt.subplots(
+        len(methods), 4, figsize=(13, 1.7 * len(methods)), squeeze=False, sharex=True, layout="constrained"
+    )
+    for row, (method, arrays) in zip(axes, methods, strict=True):
+        for ax, (latent, y) in zip(row, (("z", 0), ("z", 1), ("w", 0), ("w", 1)), strict=True):
+            _posterior_panel(ax, arrays, latent, y)
+        row[0].set_ylabel(method)
+    for ax, title in zip(axes[0], ("z, y = 0", "z, y = 1", "w, y = 0", "w, y = 1"), strict=True):
+        ax.set_title(title)
+    figure.supxlabel("latent; solid: q, dashed: analytic posterior; colours: x = -2, -1, 0, 1, 2")
+    return {"posteriors": figure}
+
+
+def _posterior_panel(ax: Axes, arrays: dict[str, np.ndarray], latent: str, y: int) -> None:
+    grid = np.linspace(-4.5, 4.5, 300)
+    chosen = arrays["y"] == y
+    # z is identified up to its sign only.
+    sign = np.sign(np.corrcoef(arrays["x"], arrays["z_loc"])[0, 1]) if latent == "z" else 1.0
+    colors = plt.get_cmap("viridis")(np.linspace(0, 0.9, chosen.sum()))
+    for x, loc, scale, color in zip(
+        arrays["x"][chosen], arrays[f"{latent}_loc"][chosen], arrays[f"{latent}_scale"][chosen], colors, strict=True
+    ):
+        ax.plot(grid, norm.pdf(grid, sign * loc, scale), color=color)
+        truth = norm.pdf(grid, x / 2, np.sqrt(0.5))
+        if latent == "w":
+            inside = grid > 0 if y == 1 else grid < 0
+            truth = np.where(inside, truth / norm.cdf((1 if y == 1 else -1) * x / np.sqrt(2)), 0.0)
+        ax.plot(grid, truth, color=color, linestyle="--", linewidth=0.8)
+    ax.set(yticks=[], ylim=(0, 2))
+
+
+def draw_swiss_roll(results: Results, sketches: Sketches) -> dict[str, Figure]:
+    """The data with DisCoVR's latents and reconstructions; and all methods' z and w side by side."""
+    figures = {}
+    ours = next((arrays for (_, method), arrays in sketches.items() if method == "discovr"), None)
+    if ours is not None:
+        figures["roll"] = _roll_figure(ours)
+    figures["latents"] = _latents_figure(sketches)
+    return figures
+
+
+def _roll_figure(arrays: dict[str, np.ndarray]) -> Figure:
+    figure = plt.figure(figsize=(15, 6), layout="constrained")
+    clouds = (("data", "x"), ("reconstruction from z and w", "full"), ("reconstruction from z alone", "marginal"))
+    for i, (title, key) in enumerate(clouds, start=1):
+        ax = figure.add_subplot(2, 5, (i, i + 5), projection="3d")
+        ax.scatter(*arrays[key].T, c=arrays["y"], cmap="coolwarm", s=3)
+        ax.set(title=title, xticklabels=[], yticklabels=[], zticklabels=[], xlabel="plane", ylabel="length")
+        ax.view_init(12, -70)
+    for row, latent in enumerate(("z", "w")):
+        for column, (name, cmap) in enumerate((("y", "coolwarm"), ("t", "viridis"))):
+            ax = figure.add_subplot(2, 5, 4 + column + 5 * row)
+            ax.scatter(*arrays[latent].T, c=arrays[name], cmap=cmap, s=3)
+            ax.set(title=f"{latent} by {'noisy label' if name == 'y' else 'place on the spiral'}")
+    return figure
+
+
+def _latents_figure(sketches: Sketches) -> Figure:
+    figure, axes = plt.subplots(4, len(sketches), figsize=(2.3 * len(sketches), 9), squeeze=False, layout="constrained")
+    panels = (("z", "y", "coolwarm"), ("z", "t", "viridis"), ("w", "y", "coolwarm"), ("w", "t", "viridis"))
+    for column, ((_, method), arrays) in zip(axes.T, sketches.items(), strict=True):
+        for ax, (latent, color, cmap) in zip(column, panels, strict=True):
+            ax.scatter(*arrays[latent].T, c=arrays[color], cmap=cmap, s=2)
+            ax.set(xticks=[], yticks=[])
+        column[0].set_title(method)
+    for ax, (latent, color, _) in zip(axes[:, 0], panels, strict=True):
+        ax.set_ylabel(f"{latent} by {'noisy label' if color == 'y' else 'spiral'}")
+    return figure

@@ -1,0 +1,55 @@
+"""What a study's results look like: tables beside the paper's, ranks, figures."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+
+from discovr_sc import metrics
+from discovr_sc.experiments.published import BLOCKS
+from discovr_sc.experiments.results import Results
+
+#: The six columns of the paper's appendix, by both estimators.
+RANKED = ("yz", "yw", "wz", "wz_given_y")
+
+
+def write_report(results: Results, preset: str) -> str:
+    """Write ``<study>.md`` and the figures, and return the text."""
+    study = results.study
+    counts = results.means(preset)["count"]
+    text = f"# {study.name}, preset {preset}\n\nMean ± sd over {counts.max() if len(counts) else 0} seeds; the paper's "
+    text += "mean in parentheses where it has one.\n"
+    for variant in study.variants:
+        text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
+        text += _ranks(results, variant, preset)
+    if study.draw is not None:
+        sketches = results.sketches(preset)
+        for name, figure in (study.draw(results, sketches) if sketches else {}).items():
+            path = results.folder / f"{study.file_stem}_{name}.png"
+            figure.savefig(path, dpi=110)
+            plt.close(figure)
+            text += f"\n![{name}]({path.name})\n"
+    (results.folder / f"{study.file_stem}.md").write_text(text)
+    return text
+
+
+def _ranks(results: Results, variant: str, preset: str) -> str:
+    """Ranks by closeness to the truth, within the paper's blocks."""
+    means = results.means(preset)
+    table = means[means["variant"] == variant].pivot(index="method", columns="metric", values="mean")
+    if "truth" not in table.index:
+        return ""
+    columns = [f"{estimator}_{name}" for estimator in ("knn", "mine") for name in RANKED]
+    columns += ["mig", "mic", "mig_mine", "mic_mine"]
+    truth = table.loc["truth", columns].to_dict()
+    blocks = {name: [method for method in methods if method in table.index] for name, methods in BLOCKS.items()}
+    blocks = {name: methods for name, methods in blocks.items() if methods}
+    listed = [method for methods in blocks.values() for method in methods]
+    ranks = metrics.rank_methods(table.loc[listed, columns], truth, blocks)
+    return "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n" + _markdown(ranks)
+
+
+def _markdown(table) -> str:
+    table = table.reset_index()
+    lines = ["| " + " | ".join(map(str, table.columns)) + " |", "|---" * len(table.columns) + "|"]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)]
+    return "\n".join(lines) + "\n"
