@@ -43,6 +43,8 @@ def _ranks(results: Results, variant: str, preset: str) -> str:
     truth = table.loc["truth", columns].to_dict()
     blocks = {name: [method for method in methods if method in table.index] for name, methods in BLOCKS.items()}
     blocks = {name: methods for name, methods in blocks.items() if methods}
+    if not blocks:
+        return ""
     listed = [method for methods in blocks.values() for method in methods]
     ranks = metrics.rank_methods(table.loc[listed, columns], truth, blocks)
     return "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n" + _markdown(ranks)

@@ -1,0 +1,143 @@
+"""The runner: resumes, reports, and repeats its numbers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from discovr_sc import cli
+from discovr_sc.experiments import STUDIES, Preset, run_study, runner
+from discovr_sc.experiments.report import write_report
+from discovr_sc.experiments.results import COLUMNS, Results
+from discovr_sc.experiments.runner import Row, plan_rows
+
+TINY = Preset(n_train=300, n_eval=400, max_epochs=2, patience=2, batch_size=100, n_likelihood=20, n_mc_samples=5)
+
+
+def tiny(name, methods=("discovr-paper", "diva", "truth")):
+    study = STUDIES[name]
+    chosen = {method: study.methods[method] for method in methods}
+    return replace(study, presets={"tiny": TINY}, methods=chosen)
+
+
+@pytest.fixture
+def count_runs(monkeypatch):
+    done = []
+    run_row = runner.run_row
+
+    def counted(study, row):
+        done.append(row)
+        return run_row(study, row)
+
+    monkeypatch.setattr(runner, "run_row", counted)
+    return done
+
+
+def test_a_study_is_run_once_and_resumed(tmp_path, count_runs, monkeypatch):
+    study = tiny("parametric")
+    run_row, calls = runner.run_row, []
+
+    def dies_at_the_third(study, row):
+        calls.append(row)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return run_row(study, row)
+
+    monkeypatch.setattr(runner, "run_row", dies_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, tmp_path, n_seeds=2, jobs=1)
+    assert len(Results.open(study, tmp_path).made_by) == 2
+
+    monkeypatch.setattr(runner, "run_row", run_row)
+    count_runs.clear()
+    results = run_study(study, tmp_path, n_seeds=2, jobs=1, command="test")
+    assert len(count_runs) == 4  # six rows, two of them done before the stop
+    count_runs.clear()
+    again = run_study(study, tmp_path, n_seeds=2, jobs=1)
+    assert count_runs == []
+    pd.testing.assert_frame_equal(again.table, results.table)
+    table = pd.read_csv(tmp_path / "parametric.csv", keep_default_na=False)
+    assert list(table.columns) == COLUMNS
+    assert not table.duplicated(["variant", "preset", "method", "seed", "metric"]).any()
+    made = json.loads((tmp_path / "parametric.json").read_text())
+    assert made["rows"]["|tiny|diva|1"]["command"] == "test"
+    assert made["settings"]["presets"]["tiny"]["n_train"] == 300
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_rows_of_other_settings_are_run_anew(tmp_path, count_runs):
+    study = tiny("parametric", methods=("diva",))
+    run_study(study, tmp_path, n_seeds=1, jobs=1)
+    changed = replace(study, presets={"tiny": replace(TINY, max_epochs=1)})
+    count_runs.clear()
+    run_study(changed, tmp_path, n_seeds=1, jobs=1)
+    assert len(count_runs) == 1
+
+
+def test_one_row_gives_the_same_numbers_again():
+    study = tiny("swiss-roll")
+    row = Row("flip=0.3", "tiny", "discovr-paper", 3)
+    (first, _), (second, _) = runner.run_row(study, row), runner.run_row(study, row)
+    timings = {"seconds", "seconds_per_epoch", "inference_ms_per_batch", "peak_memory_mb"}
+    assert {k: v for k, v in first.items() if k not in timings} == {k: v for k, v in second.items() if k not in timings}
+    assert all(np.isfinite(value) for value in first.values())
+
+
+def test_several_processes_give_what_one_gives(tmp_path):
+    kwargs = {"preset": "laptop", "n_seeds": 1, "methods": ["truth", "posterior-untruncated"]}
+    one = run_study(STUDIES["parametric"], tmp_path / "one", jobs=1, **kwargs)
+    two = run_study(STUDIES["parametric"], tmp_path / "two", jobs=2, **kwargs)
+    tables = [results.table[results.table["metric"] != "seconds"].reset_index(drop=True) for results in (one, two)]
+    pd.testing.assert_frame_equal(*tables)
+
+
+@pytest.mark.parametrize("name", ["parametric", "swiss-roll"])
+def test_report_has_tables_ranks_and_figures(tmp_path, name):
+    study = tiny(name)
+    results = run_study(study, tmp_path, n_seeds=2, jobs=1)
+    text = write_report(results, "tiny")
+    assert "| discovr-paper |" in text
+    assert "Rank by closeness" in text
+    figures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert figures == (["parametric_posteriors.png"] if name == "parametric" else ["swiss_roll_latents.png"])
+    merged = results.against_published("tiny")
+    paper = merged[(merged["method"] == "diva") & (merged["metric"] == "nll")]["paper"].item()
+    assert paper == {"parametric": 1.788, "swiss-roll": 3.302}[name]
+
+
+def test_every_metric_of_the_issue_is_there():
+    information = {f"{kind}_{column}" for kind in ("knn", "mine") for column in ("yz", "yw", "wz", "wz_given_y")}
+    information |= {f"knn_{column}_paper" for column in ("yz", "yw", "wz", "wz_given_y")}
+    shared = information | {"mig", "mic", "mig_mine", "mic_mine", "probe_z_condition", "delta_bayes_w", "delta_bayes_x"}
+    shared |= {"nll", "seconds_per_epoch", "inference_ms_per_batch", "peak_memory_mb"}
+    own = {
+        "parametric": {"nll_excess", "kl_z", "kl_w", "wasserstein_w"},
+        "swiss-roll": {"z_r2", "xhat_r2"},
+    }
+    for name, more in own.items():
+        study = tiny(name)
+        metrics, _ = runner.run_row(study, Row(next(iter(study.variants)), "tiny", "diva", 0))
+        assert shared | more <= set(metrics)
+
+
+def test_rows_are_planned_seed_by_seed():
+    rows = plan_rows(STUDIES["parametric"], "laptop", 2, methods=["diva", "truth"])
+    assert rows == [Row("", "laptop", method, seed) for seed in (0, 1) for method in ("diva", "truth")]
+    with pytest.raises(ValueError, match=r"methods: 'gan' is not in this study; choose from \['discovr'"):
+        plan_rows(STUDIES["parametric"], "laptop", 1, methods=["gan"])
+    with pytest.raises(ValueError, match=r"preset: 'huge' is not"):
+        plan_rows(STUDIES["parametric"], "huge", 1)
+
+
+def test_command_line(tmp_path, capsys):
+    arguments = ["--preset", "laptop", "--seeds", "1", "--jobs", "1", "--methods", "truth", "--out", str(tmp_path)]
+    assert cli.main(["reproduce", "parametric", *arguments]) == 0
+    assert (tmp_path / "parametric.csv").exists()
+    assert "| truth |" in capsys.readouterr().out
+    assert cli.main(["reproduce", "penguins"]) == 2
+    assert "'penguins' is not known; choose from" in capsys.readouterr().err
+    assert cli.main(["reproduce", "parametric", "--preset", "huge"]) == 2
