@@ -20,11 +20,11 @@ def test_defaults_separate_types_and_stimulation():
     adata = data.kang()
     DISCOVR.setup_anndata(adata, condition_key="stim")
     model = DISCOVR(adata)
-    model.train(max_epochs=15, train_size=0.8, validation_size=0.1, enable_progress_bar=False)
+    model.train(max_epochs=25, train_size=0.8, validation_size=0.1, enable_progress_bar=False)
     z, w = (model.get_latent_representation(kind=kind) for kind in ("z", "w"))
     stim, cell_type = (adata.obs[key].astype(str).to_numpy() for key in ("stim", "cell_type"))
     train = np.sort(model.train_indices)
     assert metrics.probe(z, cell_type, kind="knn", train=train).accuracy >= 0.75
     assert metrics.probe(w, stim, kind="knn", train=train).accuracy >= 0.95
     # scVI, with the condition as its batch, leaks 0.94 here; chance, given the types, is 0.53.
-    assert metrics.probe(z, stim, kind="knn", train=train).accuracy <= 0.75
+    assert metrics.probe(z, stim, kind="knn", train=train).accuracy <= 0.7

@@ -49,7 +49,7 @@ def latents(
     Examples
     --------
     >>> from discovr_sc import data, pl
-    >>> adata = data.simulate_counts(n_cells=100, n_genes=30)
+    >>> adata = data.simulate_counts(n_cells=100, n_genes=60)
     >>> adata.obsm["X_discovr_z"] = adata.X[:, :5].toarray()
     >>> pl.latents(adata, ["condition", "cell_type"], bases=["X_discovr_z"], show=False).shape
     (1, 2)
