@@ -108,7 +108,7 @@ class Results:
         found = {}
         for variant in self.study.variants:
             for method in self.study.methods:
-                path = self._sketches / f"{variant}|{preset}|{method}|0.npz"
+                path = self._sketches / f"{variant}|{preset}|{method}|{self.study.first_seed}.npz"
                 if path.exists():
                     with np.load(path) as arrays:
                         found[variant, method] = dict(arrays)
@@ -125,7 +125,8 @@ class Results:
     def against_published(self, preset: str | None = None) -> pd.DataFrame:
         """Our means beside the paper's; its DisCoVR stands beside all of ours."""
         ours = self.means(preset)
-        published = load_published(self.study.name).rename(columns={"mean": "paper", "sd": "paper_sd"})
+        published = load_published().rename(columns={"mean": "paper", "sd": "paper_sd"})
+        published = published[published["study"] == self.study.name]
         ours["paper_method"] = ours["method"].replace({"discovr": "discovr-paper"})
         merged = ours.merge(
             published.drop(columns="study").rename(columns={"method": "paper_method"}),

@@ -70,7 +70,7 @@ def run_study(
     preset
         Size; the study's first by default.
     n_seeds
-        Seeds 0 to n_seeds - 1.
+        How many seeds.
     methods, variants
         Some only.
     jobs
@@ -105,7 +105,7 @@ def plan_rows(
     _check_names("variants", variants or [], study.variants)
     return [
         Row(variant, preset, method, seed)
-        for seed in range(n_seeds)
+        for seed in range(study.first_seed, study.first_seed + n_seeds)
         for variant in variants or study.variants
         for method in study.variants[variant].methods or study.methods
         if methods is None or method in methods
@@ -152,7 +152,9 @@ def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndar
         model, cost = train_model(study, row, train, evaluation)
     run = Run(row.method, model, evaluation, preset, row.seed)
     metrics = study.evaluate(run)
-    sketch = study.sketch(run) if study.sketch is not None and row.seed == 0 and model is not None else {}
+    sketch = (
+        study.sketch(run) if study.sketch is not None and row.seed == study.first_seed and model is not None else {}
+    )
     return metrics | cost | {"seconds": time.time() - started}, sketch
 
 

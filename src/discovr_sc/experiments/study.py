@@ -88,6 +88,8 @@ class Study:
         ``(Results, {row key: arrays}) -> {figure name: Figure}``.
     n_seeds
         Default number of seeds.
+    first_seed
+        Searches use seeds, and so data, that the reported runs do not.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Study:
     sketch: Callable[..., dict[str, np.ndarray]] | None = None
     draw: Callable[..., dict[str, Figure]] | None = None
     n_seeds: int = 10
+    first_seed: int = 0
 
     @property
     def file_stem(self) -> str:

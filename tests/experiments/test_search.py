@@ -1,0 +1,43 @@
+"""The search of noise scales: its own seeds, one budget, the best score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from discovr_sc.experiments import STUDIES, Preset, run_study
+from discovr_sc.experiments.results import Results
+from discovr_sc.experiments.runner import Row, plan_rows
+from discovr_sc.experiments.search import PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH, best_noise_scales
+
+TINY = Preset(n_train=200, n_eval=200, max_epochs=1, patience=2, batch_size=100, n_likelihood=10, n_mc_samples=3)
+
+
+def test_searches_use_other_seeds_and_give_every_method_the_same_budget():
+    for search, study in ((PARAMETRIC_SEARCH, "parametric"), (SWISS_ROLL_SEARCH, "swiss-roll")):
+        rows = plan_rows(search, "search", search.n_seeds)
+        reported = plan_rows(STUDIES[study], "full", STUDIES[study].n_seeds)
+        assert not {row.seed for row in rows} & {row.seed for row in reported}
+        counts = {method: sum(row.method == method for row in rows) for method in search.methods}
+        assert set(counts.values()) == {5 * 2}
+
+
+def test_the_scale_with_the_lowest_mean_score_is_taken(tmp_path):
+    results = Results.open(PARAMETRIC_SEARCH, tmp_path)
+    for scale, scores in {0.3: (5.0, 1.0), 0.4: (2.0, 2.0), 0.5: (9.0, 9.0)}.items():
+        for seed, score in zip((100, 101), scores, strict=True):
+            results.add(Row(f"noise_scale={scale}", "search", "diva", seed), {"score": score}, "test")
+    results.add(Row("noise_scale=0.7", "search", "csvae", 100), {"score": 1.0}, "test")
+    assert best_noise_scales(results) == {"diva": 0.4, "csvae": 0.7}
+
+
+def test_a_search_runs(tmp_path):
+    for search in (PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH):
+        small = replace(
+            search,
+            presets={"tiny": TINY},
+            methods={"hcsvae": search.methods["hcsvae"]},
+            variants=dict(list(search.variants.items())[:2]),
+        )
+        results = run_study(small, tmp_path, n_seeds=1, jobs=1)
+        assert set(best_noise_scales(results)) == {"hcsvae"}
+        assert results.table["seed"].unique().tolist() == [100]
