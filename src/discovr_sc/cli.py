@@ -17,7 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_demo(commands)
     _add_reproduce(commands)
+    argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parser.parse_args(argv)
+    arguments.command_line = " ".join(["discovr-sc", *argv])
     return arguments.run(arguments)
 
 
@@ -75,7 +77,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             methods=arguments.methods,
             variants=arguments.variants,
             jobs=arguments.jobs or os.cpu_count() or 1,
-            command="discovr-sc " + " ".join(sys.argv[1:]),
+            command=arguments.command_line,
         )
     except ValueError as error:
         print(error, file=sys.stderr)

@@ -37,6 +37,9 @@ def test_every_baseline_has_the_whole_api(request, tmp_path, model_cls, name):
         reconstruction = model.get_reconstruction(kind=kind)
         assert reconstruction.shape == (adata.n_obs, *model.module.shape)
         assert np.isfinite(reconstruction).all()
+    if name != "counts":  # for counts see the sums below
+        full, marginal = (model.get_reconstruction(kind=kind, n_samples=20) for kind in ("full", "marginal"))
+        assert np.abs(full - marginal).max() > 1e-4
     assert np.isfinite(model.get_reconstruction_error())
     assert np.isfinite(model.get_marginal_ll(n_mc_samples=4))
     assert np.isfinite(float(model.get_elbo()))
@@ -77,7 +80,7 @@ def test_cvae_has_no_w(counts):
 
 @pytest.mark.parametrize("model_cls", [CSVAE, HCSVAE])
 def test_no_adversary_is_weight_zero_exactly(counts, model_cls):
-    """The paper's "No Adv." row and weight 0 are one model, bit for bit, and a tiny weight comes close to it."""
+    """Weight 0 is the paper's "No Adv." row: no adversary, the same latents bit for bit; a strong one changes them."""
     counts = counts[counts.obs["condition"] != "treated_2"].copy()
 
     def latents(**settings):
@@ -93,7 +96,7 @@ def test_no_adversary_is_weight_zero_exactly(counts, model_cls):
     scvi.settings.seed = 0
     model_cls.setup_anndata(counts, "condition")
     paper = model_cls.paper(
-        counts, "kang", method=f"{model_cls._paper_name}-noadv", n_hidden=8, n_latent_z=4, n_latent_w=3
+        counts, "kang", method=f"{model_cls._paper_name}-noadv", n_hidden=8, n_latent_z=4, n_latent_w=3, dropout_rate=0
     )
     assert paper.module.weights == zero
     paper.train(max_epochs=2, enable_progress_bar=False)
@@ -106,14 +109,20 @@ def test_default_weights_are_the_papers(counts, vectors):
     assert build(CSVAE, counts, "counts").module.weights.adv == 100
     assert build(CSVAE, vectors, "vectors").module.weights.rec == 2.5
     assert build(DIVA, counts, "counts").module.weights.kl_w == 1e-4
-    with pytest.raises(ValueError, match=r"method='gan' is not in the paper's table"):
-        DISCOVR.setup_anndata(counts, "condition")
-        DISCOVR.paper(counts, "kang", method="gan")
+    with pytest.raises(ValueError, match=r"method='cvae' is not in the paper's table"):
+        CVAE.paper(counts, "kang")
+    DISCOVR.setup_anndata(counts, "condition")
+    dropouts = {cls: cls.paper(counts, "kang", n_latent_w=3).module.networks.dropout_rate for cls in (DISCOVR, DIVA)}
+    assert len(set(dropouts.values())) == 1
+    with pytest.raises(ValueError, match=r"DIVAModule has no adversary"):
+        build(DIVA, counts, "counts", adversary="reconstruction")
 
 
 def test_methods_without_a_decoder_of_z_say_so(counts):
     model = build(CSVAE, counts, "counts")
     model.train(max_epochs=1, enable_progress_bar=False)
+    with pytest.raises(ValueError, match=r"library_size='latent': CSVAE averages.*give library_size a number"):
+        model.get_normalized_expression(kind="marginal", library_size="latent")
     with pytest.raises(ValueError, match="CSVAE has no likelihood of x given z alone"):
         model.get_reconstruction_error(kind="marginal")
     with pytest.raises(ValueError, match="has no likelihood of x given z alone"):

@@ -74,6 +74,15 @@ def test_without_held_out_cells_there_is_no_such_split(counts):
     assert set(report["latent"]) == {"z"}
 
 
+def test_a_model_loaded_with_other_cells_has_no_report(model, counts, tmp_path):
+    model.save(tmp_path / "model")
+    other = DISCOVR.load(tmp_path / "model", counts[:80].copy())
+    with pytest.raises(ValueError, match="needs the AnnData that the model was trained on"):
+        other.disentanglement_report()
+    same = DISCOVR.load(tmp_path / "model", counts.copy())
+    assert len(same.disentanglement_report(probes=("linear",))) > 10
+
+
 def test_bad_keys_raise(model, counts):
     with pytest.raises(KeyError, match="labels_key 'mood' is not a column"):
         model.disentanglement_report("mood")

@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from discovr_sc import DISCOVR
+from discovr_sc.data import simulate_counts
 
 
 def untouched(adata):
@@ -28,6 +29,57 @@ def test_missing_columns(counts, argument):
     with pytest.raises(KeyError, match=rf"{argument} 'nope' is not a column of adata.obs; it has .*cell_type"):
         DISCOVR.setup_anndata(counts, **keys)
     assert untouched(counts)
+
+
+@pytest.mark.parametrize(
+    ("argument", "values", "message"),
+    [
+        ("batch_key", ["a"] * 119 + [None], "batch_key 'bad' has missing values"),
+        ("categorical_covariate_keys", ["a"] * 119 + [None], "categorical_covariate_keys 'bad' has missing values"),
+        (
+            "continuous_covariate_keys",
+            [1.0] * 119 + [np.nan],
+            "continuous_covariate_keys 'bad' has values that are not",
+        ),
+        ("continuous_covariate_keys", ["x"] * 120, "continuous_covariate_keys 'bad' holds .* it needs numbers"),
+        ("size_factor_key", [1.0] * 119 + [0.0], "size_factor_key 'bad' has the value 0; .* above 0"),
+        ("size_factor_key", [1.0] * 119 + [np.inf], "size_factor_key 'bad' has values that are not finite"),
+    ],
+)
+def test_bad_columns(counts, argument, values, message):
+    counts.obs["bad"] = values
+    keys = {argument: ["bad"] if argument.endswith("keys") else "bad"}
+    with pytest.raises((ValueError, TypeError), match=message):
+        DISCOVR.setup_anndata(counts, "condition", **keys)
+    assert untouched(counts)
+
+
+def test_lists_and_arrays_are_asked_for(counts):
+    with pytest.raises(TypeError, match=r"categorical_covariate_keys='sex' is one string; give a list, \['sex'\]"):
+        DISCOVR.setup_anndata(counts, "condition", categorical_covariate_keys="sex")
+    counts.obsm["frame"] = counts.obs[["age"]]
+    with pytest.raises(TypeError, match=r"adata.obsm\['frame'\] is a DataFrame; store a numpy array"):
+        DISCOVR.setup_anndata(counts, "condition", tensor_key="frame")
+    assert untouched(counts)
+
+
+@pytest.mark.parametrize("column", ["lane", "sex"])
+@pytest.mark.parametrize("value", ["c", None])
+def test_a_refused_query_is_left_as_it_was(counts, column, value):
+    DISCOVR.setup_anndata(counts, "condition", batch_key="lane", categorical_covariate_keys=["sex"])
+    model = DISCOVR(counts, n_hidden=4)
+    model.train(max_epochs=1, enable_progress_bar=False)
+    query = simulate_counts(n_cells=120, n_genes=20, n_types=2, n_conditions=3, n_effect_genes=5, seed=1)
+    query.obs["lane"], query.obs["sex"] = "a", "f"
+    query.obs[column] = [value] + ["a" if column == "lane" else "f"] * 119
+    with pytest.raises(ValueError, match=rf"'{column}'.*(category 'c'|missing values)"):
+        model.get_latent_representation(query)
+    assert untouched(query)
+    query.obs[column] = "a" if column == "lane" else "f"
+    spoil(query, -1.0)
+    with pytest.raises(ValueError, match="negative values"):
+        model.get_latent_representation(query)
+    assert untouched(query)
 
 
 def test_missing_layer_and_tensor(counts):

@@ -83,7 +83,9 @@ def test_hcsvae():
     q, p, losses = module(tensors)
     assert q["u"].shape == (6, 3)
     u_prior = module.u_decoder(torch.cat([q["z"], q["w"]], -1))
-    terms = csvae_terms(module, q, p) | {"kl_u": kl(q["qu"], array(u_prior.loc), array(u_prior.scale))}
+    u = array(q["u"])
+    log_qu, log_pu = (norm.logpdf(u, array(d.loc), array(d.scale)).sum(-1) for d in (q["qu"], u_prior))
+    terms = csvae_terms(module, q, p) | {"kl_u": log_qu - log_pu}
     check(losses, terms, {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "adv": 20.0, "kl_u": 2.5})
 
 
@@ -131,22 +133,33 @@ def test_ccvae(z_prior, monkeypatch):
         else (0.0, 1.0)
     )
     terms = {
-        "rec": r * rec(p),
-        "kl_z": r * kl(q["qz"], z_loc, z_scale),
-        "kl_w": r * kl(q["qw"], array(module.prior.loc)[Y], np.exp(array(module.prior.log_scale))[Y]),
+        "rec": rec(p),
+        "kl_z": kl(q["qz"], z_loc, z_scale),
+        "kl_w": kl(q["qw"], array(module.prior.loc)[Y], np.exp(array(module.prior.log_scale))[Y]),
         "classify": r * log_qy(q["w"]) - log_qy_x,
     }
-    check(losses, terms, {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "classify": 3.0})
+    for name, value in terms.items():
+        assert losses.extra_metrics[name].item() == pytest.approx(value.mean(), rel=1e-5), name
+    expected = (r * (2.5 * terms["rec"] + 0.7 * terms["kl_z"] + 0.5 * terms["kl_w"]) + 3 * terms["classify"]).mean()
+    assert losses.loss.item() == pytest.approx(expected, rel=1e-5)
     assert np.abs(r - 1).max() > 0.01
 
 
-def test_ccvaes_importance_weight_sends_no_gradient_to_the_encoder():
+def test_ccvaes_weight_reaches_the_sample_of_w_through_nothing_but_the_reconstruction():
+    """With the reconstruction cut off from w, the weighted term has no gradient at the sample: r's numerator is cut."""
     module, tensors = build(CCVAEModule, prior="learned", n_classifier_samples=2)
     q, _ = module(tensors, compute_loss=False)
-    weight = module._log_qy(q["w"].detach(), q["y"]).sum()
-    gradients = torch.autograd.grad(weight, [q["w"], module.classifier.logits.weight], allow_unused=True)
-    assert gradients[0] is None
-    assert gradients[1].abs().sum() > 0
+    cut = {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in q.items()}
+    p = module.joint(cut, module._given(tensors))
+    weight, value = module.objective(module.data(tensors), q, p, None)["rec"]
+    term = (weight * value).sum()
+    at_sample, at_classifier = torch.autograd.grad(
+        term, [q["w"], module.classifier.logits.weight], allow_unused=True, retain_graph=True
+    )
+    assert at_sample is None
+    assert at_classifier.abs().sum() > 0
+    # The denominator, q(y|x), has samples of its own and does reach the encoder.
+    assert torch.autograd.grad(term, module.w_encoder.loc.weight)[0].abs().sum() > 0
 
 
 def test_cvae():

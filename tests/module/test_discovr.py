@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax
 from scipy.stats import norm
 from scvi import REGISTRY_KEYS
 from torch import nn
@@ -12,6 +13,7 @@ from torch.distributions import Normal
 
 from discovr_sc import Weights
 from discovr_sc.module import DISCOVRModule
+from discovr_sc.module.alignment import mmd
 
 
 def batch_of(x, y):
@@ -57,12 +59,14 @@ def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, class_means=(0.5, -0.4)):
     return module.eval()
 
 
-def test_objective_equals_hand_computation():
+@pytest.mark.parametrize("adversary", ["reconstruction", "latent", "both"])
+@pytest.mark.parametrize("mmd_weight", [0.0, 30.0])
+def test_objective_equals_hand_computation(adversary, mmd_weight):
     torch.manual_seed(0)
-    weights = Weights(rec=0.75, rec_z=0.25, kl_z=0.9, kl_w=0.2, adv=0.8)
+    weights = Weights(rec=0.75, rec_z=0.25, kl_z=0.9, kl_w=0.2, adv=0.8, mmd=mmd_weight)
     module = DISCOVRModule(
         (3,), 2, n_latent_z=2, n_latent_w=2, likelihood="gaussian", noise_scale=0.5, noise_scale_z=0.7,
-        prior="class-mean", n_hidden=8, weights=weights,
+        prior="class-mean", n_hidden=8, adversary=adversary, weights=weights,
     )  # fmt: skip
     x, y = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
     tensors = batch_of(x, y)
@@ -82,9 +86,17 @@ def test_objective_equals_hand_computation():
     rec_z = -norm.logpdf(x, array(p["px_z"].loc), 0.7).sum(-1)
     kl_z = kl(array(q["qz"].loc), array(q["qz"].scale), 0.0)
     kl_w = kl(array(q["qw"].loc), array(q["qw"].scale), class_means[y])
-    logits = array(module.adversary.classifiers["reconstruction"](p["px_z"].loc))
-    log_g = (logits - np.log(np.exp(logits).sum(-1, keepdims=True)))[np.arange(5), y]
+    log_g = 0.0
+    for place, view in {"reconstruction": p["px_z"].loc, "latent": q["qz"].loc}.items():
+        if adversary in (place, "both"):
+            log_g = log_g + log_softmax(array(module.adversary.classifiers[place](view)), axis=-1)[np.arange(5), y]
     expected = (0.75 * rec + 0.25 * rec_z + 0.9 * kl_z + 0.2 * kl_w + 0.8 * log_g).mean()
+    if mmd_weight:
+        distance = mmd(q["qz"].loc.detach(), torch.as_tensor(y), 2).item()
+        assert losses.extra_metrics["mmd"].item() == pytest.approx(distance, rel=1e-5)
+        expected += mmd_weight * distance
+    else:
+        assert "mmd" not in losses.extra_metrics
 
     assert losses.loss.item() == pytest.approx(expected, rel=1e-5)
     for name, value in {"rec": rec, "rec_z": rec_z, "kl_z": kl_z, "kl_w": kl_w, "adv": log_g}.items():
@@ -139,6 +151,7 @@ def test_marginal_likelihood_equals_closed_form():
     a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
     module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
     module.condition_probs = torch.tensor([0.3, 0.7])
+    module.z_encoder.scale = module.w_encoder.scale = 1.0  # proposals with lighter tails than the target mislead
     x = np.array([[-1.0], [0.3], [2.0]])
     torch.manual_seed(0)
     estimate = module.marginal_ll(batch_of(x, [0, 1, 0]), n_mc_samples=100_000).numpy()
@@ -166,11 +179,27 @@ def test_w_of_an_unknown_condition_is_the_posterior_average():
     torch.manual_seed(0)
     module = DISCOVRModule((1,), 2, n_latent_z=1, n_latent_w=2, likelihood="gaussian", prior="learned").eval()
     x = np.array([[0.5], [-1.0], [2.0]])
-    known = [module.latent_moments(batch_of(x, np.full(3, k)))["w"] for k in range(2)]
-    module.log_joint = lambda tensors, n_mc_samples=16: torch.log(torch.tensor([[0.25, 0.75]] * len(tensors["X"])))
-    mean, variance = module.latent_moments(batch_of(x, [-1, 0, -1]))["w"]
+    known = [module.latent_moments(batch_of(x, np.full(3, k)), "w")["w"] for k in range(2)]
+    module.log_joint = lambda tensors: torch.log(torch.tensor([[0.25, 0.75]] * len(tensors["X"])))
+    mean, variance = module.latent_moments(batch_of(x, [-1, 0, -1]), "w")["w"]
     averaged = 0.25 * known[0][0] + 0.75 * known[1][0]
     torch.testing.assert_close(mean[[0, 2]], averaged[[0, 2]])
     torch.testing.assert_close(mean[1], known[0][0][1])
     second = 0.25 * (known[0][1] + known[0][0] ** 2) + 0.75 * (known[1][1] + known[1][0] ** 2)
     torch.testing.assert_close(variance[[0, 2]], (second - averaged**2)[[0, 2]])
+
+
+def test_conditions_share_their_noise_and_the_answer_repeats():
+    """At the default number of samples: the same cells, the same answer; equal conditions, equal probabilities."""
+    module = linear_gaussian(class_means=(0.5, -0.4))
+    module.z_encoder.scale = module.w_encoder.scale = 1.0
+    x = np.linspace(-2, 2, 7).reshape(-1, 1)
+    torch.manual_seed(0)
+    first = module.log_joint(batch_of(x, np.full(7, -1)))
+    torch.manual_seed(1)
+    torch.testing.assert_close(module.log_joint(batch_of(x, np.full(7, -1))), first, rtol=0, atol=0)
+    exact = module.log_joint(batch_of(x, np.full(7, -1)), n_mc_samples=50_000)
+    difference, exact_difference = (values[:, 0] - values[:, 1] for values in (first, exact))
+    torch.testing.assert_close(difference, exact_difference, atol=0.35, rtol=0)
+    equal = linear_gaussian(class_means=(0.3, 0.3)).log_joint(batch_of(x, np.full(7, -1)))
+    torch.testing.assert_close(equal[:, 0], equal[:, 1])

@@ -178,3 +178,9 @@ def test_a_last_batch_of_one_cell_does_not_crash(counts):
 def test_too_few_adversary_steps_raise(counts):
     with pytest.raises(ValueError, match=r"n_adversary_steps is 0.*adv=0"):
         train(small_model(counts), n_adversary_steps=0)
+
+
+@pytest.mark.parametrize("setting", ["reduce_lr_on_plateau", "update_only_decoder", "n_steps_kl_warmup"])
+def test_settings_that_two_players_cannot_have_raise(counts, setting):
+    with pytest.raises(ValueError, match=f"{setting} does not work with two players"):
+        train(small_model(counts), **{setting: 5})

@@ -14,14 +14,15 @@ from scvi import REGISTRY_KEYS
 from scvi.data import AnnDataManager
 from scvi.data.fields import (
     CategoricalJointObsField,
+    CategoricalObsField,
     LayerField,
     NumericalJointObsField,
     NumericalObsField,
 )
 from scvi.model.base import BaseModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 
-from discovr_sc.model.checks import check_counts, check_finite, check_unit_interval
-from discovr_sc.model.fields import CategoryField, ConditionField, TensorField, check_columns, check_condition
+from discovr_sc.model.checks import check_counts, check_query, check_setup, check_unit_interval, find_data, fingerprint
+from discovr_sc.model.fields import ConditionField, TensorField
 from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
 from discovr_sc.model.report import disentanglement_report
 from discovr_sc.module.skeleton import DisentangledModule
@@ -71,7 +72,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         Parameters
         ----------
         adata
-            Cells in rows. Columns ``_scvi_*`` are added to ``obs``, nothing else is changed.
+            Cells in rows. scvi-tools adds entries ``_scvi_*`` to ``obs``, ``obsm`` and ``uns``; the rest is left alone.
         condition_key
             Column of ``obs`` with the condition of each cell: at least two categories, no missing values.
         layer
@@ -83,7 +84,8 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         categorical_covariate_keys, continuous_covariate_keys
             Columns of ``obs`` with further nuisance covariates.
         tensor_key
-            Key of ``obsm`` with an array of any shape (vectors, images) to model in place of ``X``.
+            Key of ``obsm`` with an array of any shape (vectors, images) to model in place of ``X``. Bytes (uint8) are
+            scaled to [0, 1] on the fly, unless they are modelled as counts.
         **kwargs
             For scvi-tools, when a saved setup is restored.
 
@@ -94,17 +96,10 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         >>> DISCOVR.setup_anndata(adata, condition_key="condition")
         """
         setup_method_args = cls._get_setup_method_args(**locals())
-        if "source_registry" not in kwargs:
-            check_condition(adata, condition_key)
-        for argument, keys in {
-            "batch_key": [batch_key],
-            "size_factor_key": [size_factor_key],
-            "categorical_covariate_keys": categorical_covariate_keys or [],
-            "continuous_covariate_keys": continuous_covariate_keys or [],
-        }.items():
-            check_columns(adata, [key for key in keys if key is not None], argument)
-        matrix, place = _find_data(adata, layer, tensor_key)
-        check_finite(matrix, place)
+        if "source_registry" in kwargs:
+            check_query(adata, kwargs["source_registry"], extend_categories=kwargs.get("extend_categories", False))
+        else:
+            check_setup(adata, setup_method_args["setup_args"])
 
         if tensor_key is None:
             # Whether the data must be counts depends on the likelihood: the constructor checks that.
@@ -115,7 +110,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
             data_field,
             # scvi-tools' labels slot: its batch slot stays free for a real batch.
             ConditionField(REGISTRY_KEYS.LABELS_KEY, condition_key),
-            CategoryField(REGISTRY_KEYS.BATCH_KEY, batch_key),
+            CategoricalObsField(REGISTRY_KEYS.BATCH_KEY, batch_key),
             NumericalObsField(REGISTRY_KEYS.SIZE_FACTOR_KEY, size_factor_key, required=False),
             CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
             NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous_covariate_keys),
@@ -126,7 +121,10 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
 
     @classmethod
     def paper(cls, adata: AnnData, experiment: str, *, method: str | None = None, **overrides):
-        """A model with the paper's exact architecture and loss weights.
+        """A model with the paper's loss weights, latent sizes and networks.
+
+        What the paper does not give (noise scales, normalisation, the image likelihood, CelebA's networks) is chosen in
+        :mod:`discovr_sc.model.paper`.
 
         Parameters
         ----------
@@ -139,7 +137,10 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         **overrides
             Arguments of the constructor that replace the paper's, such as ``noise_scale``.
         """
-        weights = paper_weights(method or cls._paper_name, experiment)
+        method = method or cls._paper_name
+        if method.removesuffix("-noadv") != cls._paper_name:
+            raise ValueError(f"method={method!r} is not a row of {cls.__name__}; it has {cls._paper_name!r}.")
+        weights = paper_weights(method, experiment)
         model = cls(
             adata, **({"weights": weights} | ARCHITECTURES[experiment] | cls._paper_settings(experiment) | overrides)
         )
@@ -166,7 +167,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
             **module_settings,
         )
         if adata is not None:
-            self._check_data()
+            self._check_data(adata)
         self._model_summary_string = (
             f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
             f"({', '.join(map(str, self.conditions))}) with {self._module_summary(module_settings)}"
@@ -195,13 +196,16 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
     def _n_cats_per_cov(self) -> tuple[int, ...]:
         return tuple(self._state_registry(REGISTRY_KEYS.CAT_COVS_KEY).get("n_cats_per_key", ()))
 
-    def _condition_frequencies(self) -> np.ndarray:
+    def _condition_frequencies(self) -> np.ndarray | None:
         codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
-        return np.bincount(codes, minlength=self.summary_stats.n_labels) / len(codes)
+        # A loaded model may be given cells of unknown condition; its own frequencies come from the saved state.
+        counts = np.bincount(codes[codes >= 0], minlength=self.summary_stats.n_labels)
+        return counts / counts.sum() if counts.sum() else None
 
-    def _check_data(self) -> None:
-        args = self.registry["setup_args"]
-        matrix, place = _find_data(self.adata, args["layer"], args["tensor_key"])
+    def _check_data(self, adata: AnnData) -> None:
+        """Check that the values fit the likelihood."""
+        arguments = self.registry["setup_args"]
+        matrix, place = find_data(adata, arguments["layer"], arguments["tensor_key"])
         if self.module.likelihood.counts:
             check_counts(matrix, place)
         elif "logits" in self.module.likelihood.heads:
@@ -239,6 +243,8 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
             Of scvi-tools' ``train`` and :class:`~scvi.train.Trainer`: ``train_size``, ``validation_size``,
             ``accelerator``, ``devices``, ``early_stopping_patience``, ``enable_progress_bar``, ...
         """
+        if batch_size < 2:
+            raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
         if max_epochs is None and self.adata is not None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
         super().train(
@@ -248,6 +254,14 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
             plan_kwargs=self.plan_defaults_ | (plan_kwargs or {}),
             **({"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1} | kwargs),
         )
+
+    def after_training(self, datamodule) -> None:
+        """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
+        if self.adata is None:
+            self.module.fit_class_means(datamodule.train_dataloader())
+            return
+        self.module.fit_class_means(self._make_data_loader(self.adata, indices=self.train_indices))
+        self.trained_on_ = fingerprint(self.adata)
 
     # Latents ---------------------------------------------------------------------------------------------------
 
@@ -295,7 +309,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         parts: list[tuple[torch.Tensor, ...]] = []
         for tensors in batches:
             if return_dist or give_mean:
-                moments = self.module.latent_moments(tensors)
+                moments = self.module.latent_moments(tensors, kind)
                 picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
                 parts.append(tuple(torch.cat(columns, dim=-1).cpu() for columns in zip(*picked, strict=True)))
             else:
@@ -310,7 +324,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         adata: AnnData | None = None,
         indices: Sequence[int] | None = None,
         *,
-        n_samples: int = 16,
+        n_samples: int = 32,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
         """Posterior probabilities of the conditions given each cell's data, its label not used.
@@ -367,6 +381,15 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         self._check_if_trained(warn=False)
         return disentanglement_report(self, labels_key, probes=probes, estimators=estimators, seed=seed)
 
+    def get_elbo(self, *args, **kwargs):
+        """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell."""
+        self._check_if_trained(warn=False)
+        return super().get_elbo(*args, **kwargs)
+
+    def get_latent_library_size(self, *args, **kwargs):
+        """Not there: the library size is observed."""
+        raise ValueError("The library size is observed, not latent; take adata.X.sum(1), or the size factors.")
+
     # Reconstructions -------------------------------------------------------------------------------------------
 
     def get_normalized_expression(
@@ -399,6 +422,13 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
                 "get_normalized_expression is for counts (likelihood 'zinb' or 'nb'); use get_reconstruction."
             )
         self._check_if_trained(warn=False)
+        if kwargs.get("weights") == "importance":
+            raise ValueError("weights='importance' is for one latent with a normal prior; use weights='uniform'.")
+        if kind == "marginal" and kwargs.get("library_size") == "latent" and not self.module.has_z_likelihood:
+            raise ValueError(
+                f"library_size='latent': {type(self).__name__} averages normalised expression for kind='marginal'; "
+                "give library_size a number."
+            )
         with self._decoding(kind):
             return super().get_normalized_expression(adata, indices, **kwargs)
 
@@ -461,6 +491,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         return_mean
             Average over cells.
         """
+        self._check_if_trained(warn=False)
         _check_kind(kind)
         errors = []
         for tensors in self._batches(adata, indices, batch_size):
@@ -485,7 +516,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         batch_size: int | None = None,
         return_mean: bool = True,
     ) -> float | np.ndarray:
-        """Log p(x) by importance sampling, in nats per cell.
+        """Log p(x) (not its negative) by importance sampling, in nats per cell.
 
         Parameters
         ----------
@@ -499,6 +530,7 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         return_mean
             Average over cells.
         """
+        self._check_if_trained(warn=False)
         _check_kind(kind)
         log_px = [
             self.module.marginal_ll(tensors, n_mc_samples=n_mc_samples, kind=kind)
@@ -533,40 +565,10 @@ class DisentangledModel(UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMo
         return {"transform_batch": batch, "kind": self._kind}
 
     def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
-        if adata is not None and adata is not self.adata and self.registry["setup_args"]["tensor_key"] is None:
-            _check_genes(adata, self._state_registry(REGISTRY_KEYS.X_KEY)["column_names"])
+        if adata is not None and adata is not self.adata:
+            check_query(adata, self.registry)
+            self._check_data(adata)
         return super()._validate_anndata(adata, copy_if_view)
-
-
-def _find_data(adata: AnnData, layer: str | None, tensor_key: str | None):
-    """The data to model, and its name for messages."""
-    if tensor_key is not None:
-        if layer is not None:
-            raise ValueError(f"layer={layer!r} and tensor_key={tensor_key!r} both name the data; give one of them.")
-        if tensor_key not in adata.obsm:
-            raise KeyError(f"tensor_key {tensor_key!r} is not in adata.obsm; it has {list(adata.obsm)}.")
-        return adata.obsm[tensor_key], f"adata.obsm[{tensor_key!r}]"
-    if layer is not None:
-        if layer not in adata.layers:
-            raise KeyError(f"layer {layer!r} is not in adata.layers; it has {list(adata.layers)}.")
-        return adata.layers[layer], f"adata.layers[{layer!r}]"
-    if adata.X is None or adata.n_vars == 0:
-        raise ValueError("adata.X is empty; name the data with layer=... or, for an array in obsm, tensor_key=...")
-    return adata.X, "adata.X"
-
-
-def _check_genes(adata: AnnData, expected: np.ndarray) -> None:
-    if list(adata.var_names) == list(expected):
-        return
-    missing = pd.Index(expected).difference(adata.var_names)
-    if len(missing):
-        raise ValueError(
-            f"adata lacks {len(missing)} of the {len(expected)} genes that the model was trained on (the first is "
-            f"{missing[0]!r}); add them, or train on the genes that both have."
-        )
-    raise ValueError(
-        "adata has the model's genes in another order, or more genes; take adata[:, model.get_var_names()].copy()."
-    )
 
 
 def _check_kind(kind: str) -> None:

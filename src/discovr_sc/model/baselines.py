@@ -43,7 +43,7 @@ class Baseline(DisentangledModel):
         network: Literal["mlp", "cnn"] = "mlp",
         n_hidden: int = 128,
         n_layers: int = 1,
-        dropout_rate: float = 0.1,
+        dropout_rate: float = 0.0,
         use_batch_norm: bool = True,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
         noise_scale: float = 1.0,

@@ -1,24 +1,168 @@
-"""Checks of the data, with errors that name the place, the value and the fix."""
+"""Checks of an AnnData, all before anything is written to it; errors name the place, the value and the fix."""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from anndata import AnnData
 from scipy.sparse import issparse
-from scvi import settings
+from scvi import REGISTRY_KEYS, settings
 
 from discovr_sc._scvi import is_count_matrix
 
 
-def stored_values(matrix) -> np.ndarray:
-    """The values of an array, for a sparse one those that it stores."""
-    return matrix.data if issparse(matrix) else np.asarray(matrix)
+def check_setup(adata: AnnData, arguments: dict[str, Any]) -> None:
+    """Check an AnnData that is to be trained on; ``arguments`` are those of ``setup_anndata``."""
+    check_condition(adata, arguments["condition_key"])
+    _check_covariates(adata, arguments)
+    check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
+
+
+def check_query(adata: AnnData, registry: dict, *, extend_categories: bool = False) -> None:
+    """Check an AnnData that a trained model is asked about, against the registry of its training data."""
+    arguments = registry["setup_args"]
+    states = {key: field["state_registry"] for key, field in registry["field_registries"].items()}
+    if arguments["tensor_key"] is None:
+        check_genes(adata, states[REGISTRY_KEYS.X_KEY]["column_names"])
+    _check_covariates(adata, arguments)
+    check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
+    known = {}
+    if arguments["condition_key"] in adata.obs:
+        known[arguments["condition_key"]] = states[REGISTRY_KEYS.LABELS_KEY]["categorical_mapping"]
+    if not extend_categories:
+        if arguments["batch_key"] is not None:
+            known[arguments["batch_key"]] = states[REGISTRY_KEYS.BATCH_KEY]["categorical_mapping"]
+        known |= states[REGISTRY_KEYS.CAT_COVS_KEY].get("mappings", {})
+    for key, categories in known.items():
+        check_known_categories(adata.obs[key], key, categories)
+
+
+def find_data(adata: AnnData, layer: str | None, tensor_key: str | None) -> tuple[Any, str]:
+    """The data to model, and its name for messages."""
+    if tensor_key is not None:
+        if layer is not None:
+            raise ValueError(f"layer={layer!r} and tensor_key={tensor_key!r} both name the data; give one of them.")
+        if tensor_key not in adata.obsm:
+            raise KeyError(f"tensor_key {tensor_key!r} is not in adata.obsm; it has {list(adata.obsm)}.")
+        if not isinstance(adata.obsm[tensor_key], np.ndarray):
+            raise TypeError(
+                f"adata.obsm[{tensor_key!r}] is a {type(adata.obsm[tensor_key]).__name__}; store a numpy array there."
+            )
+        return adata.obsm[tensor_key], f"adata.obsm[{tensor_key!r}]"
+    if layer is not None:
+        if layer not in adata.layers:
+            raise KeyError(f"layer {layer!r} is not in adata.layers; it has {list(adata.layers)}.")
+        return adata.layers[layer], f"adata.layers[{layer!r}]"
+    if adata.X is None or adata.n_vars == 0:
+        raise ValueError("adata.X is empty; name the data with layer=... or, for an array in obsm, tensor_key=...")
+    return adata.X, "adata.X"
+
+
+# Columns of obs -------------------------------------------------------------------------------------------------
+
+
+def check_condition(adata: AnnData, key: str) -> None:
+    """Raise where a column cannot serve as the condition."""
+    check_columns(adata, [key], "condition_key")
+    labels = adata.obs[key]
+    n_missing = int(labels.isna().sum())
+    if n_missing:
+        raise ValueError(
+            f"condition_key {key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
+            f"(adata[adata.obs[{key!r}].notna()].copy()) or fill in their condition."
+        )
+    counts = labels.value_counts()
+    counts = counts[counts > 0]
+    if len(counts) < 2:
+        raise ValueError(
+            f"condition_key {key!r} has one category, {counts.index[0]!r}; discovr_sc needs at least two conditions "
+            "to tell apart."
+        )
+    if counts.min() < 2:
+        raise ValueError(
+            f"condition_key {key!r} has one cell only of {counts.idxmin()!r}; drop it, or join it to another condition."
+        )
+
+
+def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
+    """Batch, covariates and size factors: there, complete, and numbers where numbers are needed."""
+    batch, size_factor = (
+        [] if arguments[key] is None else [arguments[key]] for key in ("batch_key", "size_factor_key")
+    )
+    categorical, continuous = (
+        _as_list(arguments[key], key) for key in ("categorical_covariate_keys", "continuous_covariate_keys")
+    )
+    for argument, keys in {"batch_key": batch, "categorical_covariate_keys": categorical}.items():
+        check_columns(adata, keys, argument)
+        for key in keys:
+            if adata.obs[key].isna().any():
+                raise ValueError(f"{argument} {key!r} has missing values; fill them in or drop these cells.")
+    for argument, keys in {"size_factor_key": size_factor, "continuous_covariate_keys": continuous}.items():
+        check_columns(adata, keys, argument)
+        for key in keys:
+            _check_numbers(adata.obs[key], key, argument, positive=argument == "size_factor_key")
+
+
+def _as_list(keys: Sequence[str] | None, argument: str) -> list[str]:
+    if isinstance(keys, str):
+        raise TypeError(f"{argument}={keys!r} is one string; give a list, [{keys!r}].")
+    return list(keys or [])
+
+
+def _check_numbers(values: pd.Series, key: str, argument: str, *, positive: bool) -> None:
+    if not pd.api.types.is_numeric_dtype(values):
+        raise TypeError(f"{argument} {key!r} holds {values.dtype} values; it needs numbers.")
+    if not np.isfinite(values.to_numpy(dtype=float)).all():
+        raise ValueError(f"{argument} {key!r} has values that are not finite; fill them in or drop these cells.")
+    if positive and (values <= 0).any():
+        raise ValueError(f"{argument} {key!r} has the value {values.min():.4g}; size factors must be above 0.")
+
+
+def check_columns(adata: AnnData, keys: Sequence[str], argument: str) -> None:
+    """Raise where ``obs`` lacks a column."""
+    for key in keys:
+        if key not in adata.obs:
+            raise KeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+
+
+def check_known_categories(values: pd.Series, key: str, known: Sequence) -> None:
+    """Raise where a column has a category that the model has not seen; missing values pass."""
+    unseen = pd.Index(values.dropna().unique()).difference(pd.Index(known))
+    if len(unseen):
+        raise ValueError(
+            f"adata.obs[{key!r}] has the category {unseen[0]!r}, which the model was not trained on; it knows "
+            f"{list(known)}. Rename the category, or drop these cells."
+        )
+
+
+# Values ---------------------------------------------------------------------------------------------------------
+
+
+def check_genes(adata: AnnData, expected: Sequence[str]) -> None:
+    """Raise where a query does not have the model's genes in the model's order."""
+    if list(adata.var_names) == list(expected):
+        return
+    missing = pd.Index(expected).difference(adata.var_names)
+    if len(missing):
+        raise ValueError(
+            f"adata lacks {len(missing)} of the {len(expected)} genes that the model was trained on (the first is "
+            f"{missing[0]!r}); add them, or train on the genes that both have."
+        )
+    raise ValueError(
+        "adata has the model's genes in another order, or more genes; take adata[:, model.get_var_names()].copy()."
+    )
 
 
 def check_finite(matrix, place: str) -> None:
-    """Raise where values are missing or infinite."""
-    values = stored_values(matrix)
+    """Raise where values are missing or infinite; data on disk are not read for this."""
+    values = _values_in_memory(matrix)
+    if values is None:
+        return
     n_bad = values.size - int(np.isfinite(values).sum())
     if n_bad:
         raise ValueError(f"{place} has {n_bad} values that are not finite (NaN or infinite); remove or fill them.")
@@ -26,18 +170,19 @@ def check_finite(matrix, place: str) -> None:
 
 def check_counts(matrix, place: str) -> None:
     """Raise where the values cannot be counts; warn where they are not whole numbers, as scvi-tools does."""
-    values = stored_values(matrix)
-    if values.size and values.min() < 0:
-        raise ValueError(
-            f"{place} has negative values (the smallest is {values.min():.4g}), but likelihoods 'zinb' and 'nb' are of "
-            "counts; give raw counts (see layer=...), or likelihood='gaussian'."
-        )
-    empty = np.flatnonzero(np.asarray(matrix.sum(axis=1)).ravel() == 0)
-    if len(empty):
-        raise ValueError(
-            f"{place} has {len(empty)} cells with no counts (the first is row {empty[0]}); remove them with "
-            "scanpy.pp.filter_cells(adata, min_counts=1)."
-        )
+    values = _values_in_memory(matrix)
+    if values is not None:
+        if values.size and values.min() < 0:
+            raise ValueError(
+                f"{place} has negative values (the smallest is {values.min():.4g}), but likelihoods 'zinb' and 'nb' "
+                "are of counts; give raw counts (see layer=...), or likelihood='gaussian'."
+            )
+        empty = np.flatnonzero(np.asarray(matrix.sum(axis=1)).ravel() == 0)
+        if len(empty):
+            raise ValueError(
+                f"{place} has {len(empty)} cells with no counts (the first is row {empty[0]}); remove them with "
+                "scanpy.pp.filter_cells(adata, min_counts=1)."
+            )
     if not is_count_matrix(matrix):
         warnings.warn(
             f"{place} does not contain unnormalized count data. Are you sure this is what you want?",
@@ -48,9 +193,21 @@ def check_counts(matrix, place: str) -> None:
 
 def check_unit_interval(matrix, place: str) -> None:
     """Raise where values lie outside of [0, 1]."""
-    values = stored_values(matrix)
-    if values.dtype != np.uint8 and (values.min() < 0 or values.max() > 1):
+    values = _values_in_memory(matrix)
+    if values is not None and values.dtype != np.uint8 and (values.min() < 0 or values.max() > 1):
         raise ValueError(
             f"{place} has values from {values.min():.4g} to {values.max():.4g}, but likelihood='bernoulli' takes "
             "values in [0, 1] (or bytes); rescale them, or use likelihood='gaussian'."
         )
+
+
+def _values_in_memory(matrix) -> np.ndarray | None:
+    """The values of an array, for a sparse one those that it stores; None where they are on disk."""
+    if issparse(matrix):
+        return matrix.data
+    return matrix if isinstance(matrix, np.ndarray) else None
+
+
+def fingerprint(adata: AnnData) -> str:
+    """A hash of the cells' names and their order."""
+    return hashlib.sha256("\n".join(adata.obs_names).encode()).hexdigest()

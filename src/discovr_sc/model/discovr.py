@@ -82,7 +82,7 @@ class DISCOVR(DisentangledModel):
         noise_scale_z: float | None = None,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
-        n_hidden_adversary: int | None = 256,
+        n_hidden_adversary: int | None = 128,
         n_layers_adversary: int | None = 2,
         weights: Weights | None = None,
         encode_covariates: bool = False,

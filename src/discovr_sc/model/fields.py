@@ -1,4 +1,4 @@
-"""AnnData fields that scvi-tools does not have, with errors that name the key, the value and the fix."""
+"""AnnData fields that scvi-tools does not have."""
 
 from __future__ import annotations
 
@@ -10,24 +10,10 @@ from anndata import AnnData
 from scvi import settings
 from scvi.data.fields import CategoricalObsField, ObsmField
 
-
-class CategoryField(CategoricalObsField):
-    """A categorical column of ``obs`` that says which category a query cannot have."""
-
-    def transfer_field(
-        self, state_registry: dict, adata_target: AnnData, extend_categories: bool = False, **kwargs
-    ) -> dict:
-        """Transfer the field to a query, whose categories must be known unless ``extend_categories``."""
-        if not self.is_default and not extend_categories and self._original_attr_key in adata_target.obs:
-            check_known_categories(
-                adata_target.obs[self._original_attr_key],
-                self._original_attr_key,
-                state_registry[self.CATEGORICAL_MAPPING_KEY],
-            )
-        return super().transfer_field(state_registry, adata_target, extend_categories=extend_categories, **kwargs)
+from discovr_sc.model.checks import check_condition
 
 
-class ConditionField(CategoryField):
+class ConditionField(CategoricalObsField):
     """The condition: complete and with at least two categories in training, possibly unknown (-1) in a query."""
 
     UNKNOWN = -1
@@ -59,7 +45,6 @@ class ConditionField(CategoryField):
             )
             codes = np.full(adata_target.n_obs, self.UNKNOWN)
         else:
-            check_known_categories(adata_target.obs[key], key, mapping)
             codes = pd.Categorical(adata_target.obs[key], categories=mapping).codes
         adata_target.obs[self.attr_key] = codes
         return dict(state_registry)
@@ -82,50 +67,17 @@ class TensorField(ObsmField):
     def transfer_field(self, state_registry: dict, adata_target: AnnData, **kwargs) -> dict:
         """Transfer the field to a query, which must have observations of the same shape."""
         self.validate_field(adata_target)
-        shape, expected = self.get_field_data(adata_target).shape[1:], tuple(state_registry[self.SHAPE_KEY])
-        if tuple(shape) != expected:
+        array = self.get_field_data(adata_target)
+        shape, expected = tuple(array.shape[1:]), tuple(state_registry[self.SHAPE_KEY])
+        if shape != expected:
             raise ValueError(
-                f"adata.obsm[{self.attr_key!r}] has observations of shape {tuple(shape)}, but the model was trained "
+                f"adata.obsm[{self.attr_key!r}] has observations of shape {shape}, but the model was trained "
                 f"on {expected}; reshape the array."
             )
+        if (array.dtype == np.uint8) != state_registry[self.BYTES_KEY]:
+            trained_on = "bytes (0 to 255)" if state_registry[self.BYTES_KEY] else "floats"
+            raise ValueError(
+                f"adata.obsm[{self.attr_key!r}] is stored as {array.dtype}, but the model was trained on {trained_on}; "
+                "store the query as the training data were."
+            )
         return self.register_field(adata_target)
-
-
-def check_known_categories(values: pd.Series, key: str, known: np.ndarray) -> None:
-    """Raise where a column has a category that the model has not seen; missing values pass."""
-    unseen = pd.Index(values.dropna().unique()).difference(pd.Index(known))
-    if len(unseen):
-        raise ValueError(
-            f"adata.obs[{key!r}] has the category {unseen[0]!r}, which the model was not trained on; it knows "
-            f"{list(known)}. Rename or drop these cells, or set their value to missing where it may be unknown."
-        )
-
-
-def check_condition(adata: AnnData, key: str) -> None:
-    """Raise where a column cannot serve as the condition."""
-    check_columns(adata, [key], "condition_key")
-    labels = adata.obs[key]
-    n_missing = int(labels.isna().sum())
-    if n_missing:
-        raise ValueError(
-            f"condition_key {key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
-            f"(adata[adata.obs[{key!r}].notna()].copy()) or fill in their condition."
-        )
-    counts = labels.value_counts()
-    counts = counts[counts > 0]
-    if len(counts) < 2:
-        raise ValueError(
-            f"condition_key {key!r} has one category, {counts.index[0]!r}; discovr_sc needs at least two conditions "
-            "to tell apart."
-        )
-    if counts.min() < 2:
-        raise ValueError(
-            f"condition_key {key!r} has one cell only of {counts.idxmin()!r}; drop it, or join it to another condition."
-        )
-
-
-def check_columns(adata: AnnData, keys: list[str], argument: str) -> None:
-    """Raise where ``obs`` lacks a column."""
-    for key in keys:
-        if key not in adata.obs:
-            raise KeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")

@@ -67,7 +67,8 @@ WEIGHTS: dict[str, dict[str, Row]] = {
     },
 }
 
-#: Latent sizes, networks and likelihoods. The noise scales, and the image likelihood, are not in the paper.
+#: Latent sizes, networks and likelihoods. Not in the paper: noise scales, normalisation and dropout (for cells as in
+#: scVI), the image likelihood, CelebA's latent sizes and networks.
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "parametric": {
         "n_latent_z": 1,
@@ -113,6 +114,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "n_hidden": 128,
         "n_layers": 1,
         "likelihood": "zinb",
+        "dropout_rate": 0.1,
     },
 }
 

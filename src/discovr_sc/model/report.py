@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from discovr_sc import metrics
+from discovr_sc.model.checks import fingerprint
 
 if TYPE_CHECKING:
     from discovr_sc.model.base import DisentangledModel
@@ -26,6 +27,11 @@ def disentanglement_report(
 ) -> pd.DataFrame:
     """See :meth:`DisentangledModel.disentanglement_report`."""
     adata = model.adata
+    if adata is None or model.trained_on_ != fingerprint(adata):
+        raise ValueError(
+            "the report tells training cells from held-out ones and so needs the AnnData that the model was trained "
+            "on; load the model with it."
+        )
     columns = [model.condition_key] + ([labels_key] if labels_key is not None else [])
     for key in columns:
         if key not in adata.obs:

@@ -26,7 +26,8 @@ def mmd(z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
     n_conditions
         Number of conditions, K.
     """
-    squared_distances = torch.cdist(z, z).square()
+    squared_norms = z.square().sum(-1)
+    squared_distances = (squared_norms.unsqueeze(0) + squared_norms.unsqueeze(1) - 2 * z @ z.T).clamp(min=0)
     scale = 2.0 * z.shape[-1]
     kernel = sum(torch.exp(-squared_distances / (width * scale)) for width in BANDWIDTHS) / len(BANDWIDTHS)
     kernel = kernel - torch.diag(kernel.diagonal())  # a cell says nothing about its distance to itself

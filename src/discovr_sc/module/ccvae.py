@@ -17,9 +17,9 @@ class CCVAEModule(DIVAModule):
     """Characteristic-capturing VAE: DIVA's graph, with a bound on log p(x, y) by importance weights.
 
     As in the original, the weight q(y|w)/q(y|x) multiplies the KL terms, too (the DisCoVR paper writes them outside);
-    q(y|x) = E q(y|w) is estimated with ``n_classifier_samples`` samples of w; and the weight's gradient reaches the
-    classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition, p(z|y), which the
-    original does not: ``z_prior="standard"`` gives the original's N(0, I).
+    q(y|x) = E q(y|w) is estimated with ``n_classifier_samples`` samples of w; and the gradient of the weight's
+    numerator reaches the classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition,
+    p(z|y), which the original does not: ``z_prior="standard"`` gives the original's N(0, I).
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class CCVAEModule(DIVAModule):
         log_qy_x = self._log_qy_given_x(q)
         r = (self._log_qy(q["w"].detach(), q["y"]) - log_qy_x).exp()
         return {
-            "rec": (a.rec, -r * self.likelihood.log_prob(p["px"], x)),
-            "kl_z": (a.kl_z, r * kl(q["qz"], p["pz"])),
-            "kl_w": (a.kl_w, r * kl(q["qw"], p["pw"])),
+            "rec": (a.rec * r, -self.likelihood.log_prob(p["px"], x)),
+            "kl_z": (a.kl_z * r, kl(q["qz"], p["pz"])),
+            "kl_w": (a.kl_w * r, kl(q["qw"], p["pw"])),
             "classify": (a.classify, r * log_qy_w - log_qy_x),
         }
 

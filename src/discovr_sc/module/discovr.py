@@ -36,6 +36,7 @@ class DISCOVRModule(DisentangledModule):
         See :class:`DisentangledModule`.
     """
 
+    has_z_likelihood = True
     adversary_places = ("latent", "reconstruction")
 
     def __init__(
@@ -59,12 +60,9 @@ class DISCOVRModule(DisentangledModule):
         )
         self.decoder_z = self.networks.decoder(self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont)
 
-    def generative(self, q, given, transform_batch=None, kind="objective"):
-        """See :meth:`DisentangledModule.generative`; adds p(x | z)."""
-        outputs = super().generative(q, given, transform_batch=transform_batch, kind=kind)
-        if kind == "objective":
-            outputs["px_z"] = self.decode_marginal(q["z"], given)
-        return outputs
+    def objective_inputs(self, q, given):
+        """See :meth:`DisentangledModule.objective_inputs`; adds p(x | z)."""
+        return super().objective_inputs(q, given) | {"px_z": self.decode_marginal(q["z"], given)}
 
     def decode_marginal(self, z: Tensor, given: Given) -> Distribution:
         """p(x | z), from the decoder of z alone."""
@@ -108,10 +106,12 @@ class DISCOVRModule(DisentangledModule):
     def log_marginal_z(self, tensors: dict[str, Tensor], n_mc_samples: int) -> Tensor:
         """Log p(x) of the model of z alone, ``(n,)``, by importance sampling."""
         x, given = self.data(tensors), self._given(tensors)
-        qz = self.inference(**self._get_inference_input(tensors))["qz"]
+        y = torch.zeros(len(x), dtype=torch.long, device=x.device)  # z does not depend on it
+        qz = self.inference(x, y, given, use_means=True)["qz"]
+        generator = torch.Generator(x.device).manual_seed(0)
         log_weights = []
         for size in self._passes(len(x), n_mc_samples):
-            z = draw(qz, size)
+            z = draw(qz, size, generator=generator)
             px = self.decode_marginal(z, given)
             weight = self.likelihood_z.log_prob(px, x) + log_prob(standard_normal_like(qz), z) - log_prob(qz, z)
             log_weights.append(weight.reshape(size, len(x)))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import torch
 
 from discovr_sc.module.csvae import CSVAEModule
-from discovr_sc.module.skeleton import draw, kl
+from discovr_sc.module.skeleton import draw, log_prob
 
 
 class HCSVAEModule(CSVAEModule):
     """CSVAE with a latent u between the data and (z, w).
 
     Inference runs x -> u -> (z, w), generation (z, w) -> u -> x. The weight of log p(x | z, w) in the paper's tables is
-    here that of the bound on it, E log p(x|u) - KL(q(u|x) || p(u|z,w)).
+    here that of the bound on it, E[log p(x|u) + log p(u|z,w) - log q(u|x)], at one joint sample as in PATCHES (z and w
+    are drawn given that u). The adversary is CSVAE's: the DisCoVR paper describes this method as CSVAE with one more
+    level, while PATCHES' own code has the encoder lower g's likelihood of the condition.
 
     Parameters
     ----------
@@ -36,15 +38,15 @@ class HCSVAEModule(CSVAEModule):
         self.u_decoder = self.networks.latent_decoder(n_zw, n_u)
         self.decoder = self.networks.decoder(n_u, self.likelihood.heads, self.n_cats, self.n_cont)
 
-    def inference(self, x, y, given, n_samples=1, use_means=False):
+    def inference(self, x, y, given, n_samples=1, use_means=False, generator=None):
         """See :meth:`DisentangledModule.inference`; adds u, from which z and w are inferred."""
         qu = self.encode(self.u_encoder, "u", self.likelihood.encode(x), y, given)
-        u = draw(qu, n_samples, use_means)
+        u = draw(qu, n_samples, use_means, generator)
         outputs = {"qu": qu, "u": u, "y": y}
         for latent, encoder in (("z", self.z_encoder), ("w", self.w_encoder)):
             q = self.encode(encoder, latent, u, y, given)
             # u has the samples' axis already
-            outputs |= {f"q{latent}": q, latent: draw(q, 1, use_means)}
+            outputs |= {f"q{latent}": q, latent: draw(q, 1, use_means, generator)}
         return outputs
 
     def joint(self, q, given):
@@ -61,5 +63,6 @@ class HCSVAEModule(CSVAEModule):
         return self.likelihood(self.decoder(u, *given.cats, cont=given.cont), given.size_factor, given.cats[-1])
 
     def objective(self, x, q, p, logits):
-        """CSVAE's, with log p(x|z,w) bounded by E log p(x|u) - KL(q_u||p_u)."""
-        return super().objective(x, q, p, logits) | {"kl_u": (self.weights.rec, kl(q["qu"], p["pu"]))}
+        """CSVAE's, with log p(x|z,w) bounded by E[log p(x|u) + log p(u|z,w) - log q(u|x)]."""
+        kl_u = log_prob(q["qu"], q["u"]) - log_prob(p["pu"], q["u"])
+        return super().objective(x, q, p, logits) | {"kl_u": (self.weights.rec, kl_u)}

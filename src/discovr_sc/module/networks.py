@@ -118,8 +118,12 @@ class MLP:
         return self._plain_classifier(n_in, n_classes)
 
     def _plain_classifier(self, n_in: int, n_classes: int) -> Classifier:
-        # An adversary must not depend on the batch it happens to see: no batch norm, no dropout.
-        features = FCLayers(
+        return Classifier(self._plain_dense(n_in), self.n_hidden, n_classes)
+
+    def _plain_dense(self, n_in: int) -> FCLayers:
+        # A classifier must not depend on the batch it happens to see: no batch norm, no dropout. (The paper's latent
+        # classifier for coloured MNIST has batch norm.)
+        return FCLayers(
             n_in,
             self.n_hidden,
             n_layers=self.n_layers,
@@ -127,7 +131,6 @@ class MLP:
             dropout_rate=0.0,
             use_batch_norm=False,
         )
-        return Classifier(features, self.n_hidden, n_classes)
 
     def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
         return self._dense(self.shape[0], n_cats, n_cont, self.dropout_rate)
@@ -165,18 +168,23 @@ class CNN(MLP):
     def decoder(self, n_latent: int, heads: Sequence[str], n_cats: Sequence[int] = (), n_cont: int = 0) -> Decoder:
         """Latent to the parameters of a likelihood of the data."""
         body = ImageBody(
-            self._dense(n_latent, n_cats, n_cont, dropout_rate=0.0), self.n_hidden, self._sizes(), self.channels
+            self._dense(n_latent, n_cats, n_cont, dropout_rate=0.0),
+            self.n_hidden,
+            self._sizes(),
+            self.channels,
+            self.use_batch_norm,
         )
         return Decoder(body, {name: ImageHead(self.channels[0], self.shape[0]) for name in heads})
 
     def data_classifier(self, n_classes: int) -> Classifier:
         """Data (a reconstruction) to class logits."""
-        convolutions = image_convolutions(self.shape[0], self.channels)
-        return Classifier(convolutions, self._n_flat(), n_classes)
+        convolutions = image_convolutions(self.shape[0], self.channels, use_batch_norm=False)
+        features = ImageFeatures(convolutions, self._plain_dense(self._n_flat()))
+        return Classifier(features, self.n_hidden, n_classes)
 
     def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
         dense = self._dense(self._n_flat(), n_cats, n_cont, self.dropout_rate)
-        return ImageFeatures(image_convolutions(self.shape[0], self.channels), dense)
+        return ImageFeatures(image_convolutions(self.shape[0], self.channels, self.use_batch_norm), dense)
 
     def _sizes(self) -> list[tuple[int, int]]:
         """Heights and widths after 0, 1, 2 and 3 halvings."""
@@ -186,11 +194,20 @@ class CNN(MLP):
         return self.channels[-1] * math.prod(self._sizes()[-1])
 
 
-def image_convolutions(n_channels: int, channels: Sequence[int]) -> nn.Sequential:
+def convolution(n_in: int, n_out: int, use_batch_norm: bool) -> list[nn.Module]:
+    """A 3 x 3 convolution that keeps the image's size, normalised and activated."""
+    return [
+        nn.Conv2d(n_in, n_out, 3, padding=1),
+        *([nn.BatchNorm2d(n_out)] if use_batch_norm else []),
+        nn.ReLU(),
+    ]
+
+
+def image_convolutions(n_channels: int, channels: Sequence[int], use_batch_norm: bool) -> nn.Sequential:
     """Convolutions that halve the image three times, flattened."""
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(zip((n_channels, *channels), channels, strict=False)):
-        layers += [nn.Conv2d(n_in, n_out, 3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU()]
+        layers += convolution(n_in, n_out, use_batch_norm)
         if i > 0:
             layers.append(nn.MaxPool2d(2, 2))
     return nn.Sequential(*layers, nn.Flatten())
@@ -212,14 +229,21 @@ class ImageFeatures(nn.Module):
 class ImageBody(nn.Module):
     """Fully connected layers where the covariates enter, then convolutions that grow to the image's size."""
 
-    def __init__(self, dense: nn.Module, n_hidden: int, sizes: list[tuple[int, int]], channels: Sequence[int]):
+    def __init__(
+        self,
+        dense: nn.Module,
+        n_hidden: int,
+        sizes: list[tuple[int, int]],
+        channels: Sequence[int],
+        use_batch_norm: bool,
+    ):
         super().__init__()
         self.dense = dense
         self.start = (channels[-1], *sizes[-1])
         self.to_image = nn.Linear(n_hidden, math.prod(self.start))
         layers: list[nn.Module] = []
         for n_in, n_out, size in zip(channels[:0:-1], channels[-2::-1], sizes[-2::-1], strict=True):
-            layers += [nn.Upsample(size), nn.Conv2d(n_in, n_out, 3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU()]
+            layers += [nn.Upsample(size), *convolution(n_in, n_out, use_batch_norm)]
         self.convolutions = nn.Sequential(*layers)
 
     def forward(self, latent: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:

@@ -46,10 +46,12 @@ class ClassMeans(nn.Module):
         """Set the means to those over all ``(z, y)`` pairs of mini-batches."""
         sums, counts = 0.0, 0.0
         for z, y in batches:
-            batch_sums, batch_counts = self._sums(z.double(), y)
+            # Double precision, on the CPU: not every accelerator has it.
+            batch_sums, batch_counts = self._sums(z.cpu().double(), y.cpu())
             sums, counts = sums + batch_sums, counts + batch_counts
-        present = counts > 0
-        self.means[present] = (sums[present] / counts[present].unsqueeze(-1)).to(self.means.dtype)
+        means = (sums / counts.clamp(min=1).unsqueeze(-1)).to(self.means)
+        present = (counts > 0).to(self.seen.device)
+        self.means[present] = means[present]
         self.seen |= present
 
     def _sums(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

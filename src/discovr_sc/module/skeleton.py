@@ -27,7 +27,7 @@ class Given(NamedTuple):
     """What a cell brings beside its data and condition."""
 
     size_factor: Tensor | None  # (n, 1), counts only
-    cats: tuple[Tensor, ...]  # each (n, 1); the batch comes last, so that new batches can be appended
+    cats: tuple[Tensor, ...]  # each (n, 1); the batch comes last
     cont: Tensor | None  # (n, n_continuous_cov)
 
 
@@ -75,6 +75,8 @@ class DisentangledModule(BaseModuleClass):
 
     #: Latents whose encoder sees the condition beside the data.
     sees_condition: ClassVar[tuple[str, ...]] = ("w",)
+    #: Whether the method has a likelihood of the data given z alone.
+    has_z_likelihood: ClassVar[bool] = False
     #: Where this method's adversary can look; nowhere if it has none.
     adversary_places: ClassVar[tuple[str, ...]] = ("latent",)
 
@@ -106,7 +108,10 @@ class DisentangledModule(BaseModuleClass):
         data_scale: float = 1.0,
     ):
         super().__init__()
-        self.data_scale = data_scale
+        sizes = {"n_latent_z": n_latent_z, "n_latent_w": n_latent_w, "n_hidden": n_hidden, "n_layers": n_layers}
+        for argument, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{argument}={size}; give a whole number of at least 1.")
         self.shape = tuple(shape)
         self.n_conditions = n_conditions
         self.n_latent_z = n_latent_z
@@ -119,12 +124,15 @@ class DisentangledModule(BaseModuleClass):
         self.register_buffer("condition_probs", torch.as_tensor(probs, dtype=torch.float32))
 
         likelihood_cls = choose(LIKELIHOODS, "likelihood", likelihood)
+        self._likelihood_name = likelihood
         network_cls = choose(NETWORKS, "network", network)
         if likelihood_cls.counts and len(self.shape) != 1:
             raise ValueError(
                 f"likelihood={likelihood!r} models counts of genes, but one observation has shape {self.shape}; "
                 "use likelihood='gaussian' or 'bernoulli' for images."
             )
+        # Counts are counts, however they are stored.
+        self.data_scale = 1.0 if likelihood_cls.counts else data_scale
         self._likelihood_settings = {"dispersion": dispersion, "n_batch": n_batch}
         self.likelihood = likelihood_cls(self.shape, noise_scale=noise_scale, **self._likelihood_settings)
         sizes = {"n_hidden": n_hidden, "n_layers": n_layers}
@@ -160,9 +168,11 @@ class DisentangledModule(BaseModuleClass):
         return encoder(h, *condition, *cats, cont=cont)
 
     def _build_adversary(self, adversary: str) -> Adversary | None:
-        if not self.adversary_places:
-            return None
         places = choose(ADVERSARIES, "adversary", adversary)
+        if not self.adversary_places:
+            if adversary != "latent":
+                raise ValueError(f"adversary={adversary!r}: {type(self).__name__} has no adversary; leave it out.")
+            return None
         unavailable = set(places) - set(self.adversary_places)
         if unavailable:
             available = [name for name, p in ADVERSARIES.items() if set(p) <= set(self.adversary_places)]
@@ -178,6 +188,11 @@ class DisentangledModule(BaseModuleClass):
         }
         return Adversary({place: builders[place]() for place in places})
 
+    @property
+    def gene_likelihood(self) -> str:
+        """Name of the likelihood, as scvi-tools' methods ask for it."""
+        return self._likelihood_name
+
     # Inference: q(z | x) q(w | x, y) --------------------------------------------------------------------------
 
     def _get_inference_input(self, tensors: dict[str, Tensor]) -> dict:
@@ -188,7 +203,13 @@ class DisentangledModule(BaseModuleClass):
         }
 
     def inference(
-        self, x: Tensor, y: Tensor, given: Given, n_samples: int = 1, use_means: bool = False
+        self,
+        x: Tensor,
+        y: Tensor,
+        given: Given,
+        n_samples: int = 1,
+        use_means: bool = False,
+        generator: torch.Generator | None = None,
     ) -> dict[str, Tensor | Distribution]:
         """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
 
@@ -204,15 +225,17 @@ class DisentangledModule(BaseModuleClass):
             Above 1, samples get a leading axis of that length.
         use_means
             Take posterior means in place of samples.
+        generator
+            Of the samples' noise; torch's global one by default.
         """
         h = self.likelihood.encode(x)
         qz = self.encode(self.z_encoder, "z", h, y, given)
         qw = self.encode(self.w_encoder, "w", h, y, given)
         return {
             "qz": qz,
-            "z": draw(qz, n_samples, use_means),
+            "z": draw(qz, n_samples, use_means, generator),
             "qw": qw,
-            "w": draw(qw, n_samples, use_means),
+            "w": draw(qw, n_samples, use_means, generator),
             "y": y,
         }
 
@@ -235,10 +258,10 @@ class DisentangledModule(BaseModuleClass):
         """Condition codes ``(n,)``; unknown ones (-1) are drawn from their posterior given the cell."""
         y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
         unknown = y < 0
-        if not unknown.any():
-            return y
-        draws = Categorical(logits=self.log_joint(tensors)).sample().to(y.device)
-        return torch.where(unknown, draws, y)
+        if unknown.any():
+            y = y.clone()
+            y[unknown] = Categorical(logits=self.log_joint(take(tensors, unknown))).sample().to(y.device)
+        return y
 
     # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
 
@@ -270,7 +293,11 @@ class DisentangledModule(BaseModuleClass):
             given = given._replace(cats=(*given.cats[:-1], torch.full_like(given.cats[-1], transform_batch)))
         if kind == "marginal":
             return {"px": self.decode_marginal(q["z"], given)}
-        return {"px": self.decode(q["z"], q["w"], given)} if kind == "full" else self.joint(q, given)
+        return {"px": self.decode(q["z"], q["w"], given)} if kind == "full" else self.objective_inputs(q, given)
+
+    def objective_inputs(self, q: dict[str, Tensor | Distribution], given: Given) -> dict[str, Distribution]:
+        """The distributions that the objective is made of; a method with more than :meth:`joint` adds them."""
+        return self.joint(q, given)
 
     def joint(self, q: dict[str, Tensor | Distribution], given: Given) -> dict[str, Distribution]:
         """The factors of p(x, latents | y): the likelihood at the sampled latents, and their priors."""
@@ -315,7 +342,7 @@ class DisentangledModule(BaseModuleClass):
 
     @abstractmethod
     def objective(self, x: Tensor, q: dict, p: dict, logits: list[Tensor] | None) -> dict[str, tuple[float, Tensor]]:
-        """The loss, term by term: ``{name: (weight, value per cell)}``.
+        """The loss, term by term: ``{name: (weight, value per cell)}``; weights may be per cell, too.
 
         Parameters
         ----------
@@ -340,7 +367,7 @@ class DisentangledModule(BaseModuleClass):
         logits = None if self.adversary is None else self.adversary(self.adversary_views(q, p))
         terms = self.objective(self.data(tensors), q, p, logits)
         loss = sum(
-            weight * value.mean() * (kl_weight if name.startswith("kl") else 1.0)
+            (weight * value).mean() * (kl_weight if name.startswith("kl") else 1.0)
             for name, (weight, value) in terms.items()
         )
         metrics = {name: value.mean() for name, (_, value) in terms.items()}
@@ -367,15 +394,21 @@ class DisentangledModule(BaseModuleClass):
 
     @torch.inference_mode()
     @auto_move_data
-    def log_joint(self, tensors: dict[str, Tensor], n_mc_samples: int = 16) -> Tensor:
-        """Log p(x, y = k), ``(n, K)``, by importance sampling from the posteriors."""
+    def log_joint(self, tensors: dict[str, Tensor], n_mc_samples: int = 32, seed: int = 0) -> Tensor:
+        """Log p(x, y = k), ``(n, K)``, by importance sampling from the posteriors.
+
+        All conditions share their noise, so that what they are compared by is the condition and not the draw; and the
+        noise has a seed of its own, so that the same cells give the same answer.
+        """
         inputs = {"x": self.data(tensors), "given": self._given(tensors)}
         n = len(inputs["x"])
         columns = []
         for k in range(self.n_conditions):
             y = torch.full((n,), k, device=inputs["x"].device)
+            generator = torch.Generator(inputs["x"].device).manual_seed(seed)
             log_weights = [
-                self._log_importance_weights(**inputs, y=y, n_samples=size) for size in self._passes(n, n_mc_samples)
+                self._log_importance_weights(**inputs, y=y, n_samples=size, generator=generator)
+                for size in self._passes(n, n_mc_samples)
             ]
             log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
             columns.append(log_px + self.condition_probs[k].log())
@@ -399,9 +432,11 @@ class DisentangledModule(BaseModuleClass):
         """Log p(x) of the model of z alone, ``(n,)``; for methods that have one."""
         raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'.")
 
-    def _log_importance_weights(self, x: Tensor, y: Tensor, given: Given, n_samples: int) -> Tensor:
+    def _log_importance_weights(
+        self, x: Tensor, y: Tensor, given: Given, n_samples: int, generator: torch.Generator
+    ) -> Tensor:
         """Log of p(x, latents | y) / q(latents | x, y) at samples of q, ``(n_samples, n)``."""
-        q = self.inference(x, y, given, n_samples=n_samples)
+        q = self.inference(x, y, given, n_samples=n_samples, generator=generator)
         log_weights = self.log_importance_weight(x, q, self.joint(q, given))
         return log_weights.reshape(n_samples, len(x))
 
@@ -422,28 +457,26 @@ class DisentangledModule(BaseModuleClass):
 
     @torch.inference_mode()
     @auto_move_data
-    def latent_moments(self, tensors: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Posterior means and variances of z and w, each ``(n, n_latent)``.
+    def latent_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Posterior means and variances of latents, each ``(n, n_latent)``.
 
         Where the condition is unknown, a latent that depends on it is averaged over the conditions by their
         posterior probability given the cell.
         """
-        q = self.inference(**self._get_inference_input(tensors), use_means=True)
-        moments = {
-            latent: (q[f"q{latent}"].loc, q[f"q{latent}"].variance) for latent in ("z", "w") if f"q{latent}" in q
-        }
-        unknown = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1) < 0
-        if unknown.any():
-            averages = self._averaged_moments({key: value[unknown] for key, value in tensors.items()})
-            for latent, average in averages.items():
+        x, given = self.data(tensors), self._given(tensors)
+        y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
+        unknown = y < 0
+        q = self.inference(x, y.clamp(min=0), given, use_means=True)
+        moments = {latent: (q[f"q{latent}"].loc, q[f"q{latent}"].variance) for latent in latents}
+        to_average = [latent for latent in latents if latent in self.sees_condition]
+        if to_average and unknown.any():
+            for latent, average in self._averaged_moments(take(tensors, unknown), to_average).items():
                 for known, averaged in zip(moments[latent], average, strict=True):
                     known[unknown] = averaged
         return moments
 
-    def _averaged_moments(self, tensors: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Mean and variance of the mixtures over conditions of the latents that depend on it."""
-        if not self.sees_condition:
-            return {}
+    def _averaged_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Mean and variance of the mixtures over conditions of latents that depend on it."""
         x, given = self.data(tensors), self._given(tensors)
         probs = torch.softmax(self.log_joint(tensors), dim=-1)
         posteriors = [
@@ -451,7 +484,7 @@ class DisentangledModule(BaseModuleClass):
             for k in range(self.n_conditions)
         ]
         averages = {}
-        for latent in self.sees_condition:
+        for latent in latents:
             loc = torch.stack([q[f"q{latent}"].loc for q in posteriors], dim=1)  # (n, K, n_latent)
             variance = torch.stack([q[f"q{latent}"].variance for q in posteriors], dim=1)
             mean = (probs.unsqueeze(-1) * loc).sum(1)
@@ -487,11 +520,18 @@ def choose(options: dict, argument: str, value: str):
     return options[value]
 
 
-def draw(q: Normal, n_samples: int, use_mean: bool = False) -> Tensor:
+def draw(q: Normal, n_samples: int, use_mean: bool = False, generator: torch.Generator | None = None) -> Tensor:
     """The mean, or a reparametrised sample; a leading axis only for several, as scvi-tools has it."""
     if use_mean:
         return q.loc
-    return q.rsample() if n_samples == 1 else q.rsample((n_samples,))
+    shape = q.loc.shape if n_samples == 1 else (n_samples, *q.loc.shape)
+    noise = torch.randn(shape, generator=generator, device=q.loc.device, dtype=q.loc.dtype)
+    return q.loc + q.scale * noise
+
+
+def take(tensors: dict[str, Tensor], cells: Tensor) -> dict[str, Tensor]:
+    """Some cells of a mini-batch."""
+    return {key: value[cells] for key, value in tensors.items()}
 
 
 def rows(prior: Normal, y: Tensor) -> Normal:

@@ -17,7 +17,7 @@ def latents(
     adata: AnnData,
     color: str | Sequence[str],
     *,
-    bases: Sequence[str] = ("X_discovr_z", "X_discovr_w"),
+    bases: str | Sequence[str] = ("X_discovr_z", "X_discovr_w"),
     n_neighbors: int = 15,
     seed: int = 0,
     show: bool | None = None,
@@ -55,6 +55,7 @@ def latents(
     (1, 2)
     """
     color = [color] if isinstance(color, str) else list(color)
+    bases = [bases] if isinstance(bases, str) else list(bases)
     for key in bases:
         if key not in adata.obsm:
             raise KeyError(f"{key!r} is not in adata.obsm; it has {list(adata.obsm)}. Store the latent there first.")

@@ -57,6 +57,9 @@ class AdversarialPlan(TrainingPlan):
             )
         if gradient_clip is not None and gradient_clip <= 0:
             raise ValueError(f"gradient_clip is {gradient_clip}; give a norm above 0, or None not to clip.")
+        for unsupported in ("reduce_lr_on_plateau", "update_only_decoder", "n_steps_kl_warmup"):
+            if kwargs.get(unsupported):
+                raise ValueError(f"{unsupported} does not work with two players; leave it out.")
         super().__init__(
             module,
             optimizer=optimizer,
@@ -140,7 +143,9 @@ class AdversarialPlan(TrainingPlan):
         optimizer.zero_grad()
         self.manual_backward(loss)
         if self.gradient_clip is not None:
-            self.clip_gradients(optimizer, gradient_clip_val=self.gradient_clip, gradient_clip_algorithm="norm")
+            # Not Lightning's own: it refuses fused optimisers under mixed precision.
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
         optimizer.step()
 
 
