@@ -57,7 +57,7 @@ def csvae_terms(module, q, p):
     }
 
 
-def check(losses, terms, weights):
+def check_terms(losses, terms, weights):
     for name, value in terms.items():
         assert losses.extra_metrics[name].item() == pytest.approx(value.mean(), rel=1e-5), name
     expected = sum(weights[name] * value.mean() for name, value in terms.items())
@@ -67,7 +67,7 @@ def check(losses, terms, weights):
 def test_csvae():
     module, tensors = build(CSVAEModule, prior="separable")
     q, p, losses = module(tensors)
-    check(losses, csvae_terms(module, q, p), {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "adv": 20.0})
+    check_terms(losses, csvae_terms(module, q, p), {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "adv": 20.0})
 
 
 def test_csvaes_adversary_minimises_cross_entropy_while_the_encoder_raises_its_entropy():
@@ -86,7 +86,7 @@ def test_hcsvae():
     u = array(q["u"])
     log_qu, log_pu = (norm.logpdf(u, array(d.loc), array(d.scale)).sum(-1) for d in (q["qu"], u_prior))
     terms = csvae_terms(module, q, p) | {"kl_u": log_qu - log_pu}
-    check(losses, terms, {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "adv": 20.0, "kl_u": 2.5})
+    check_terms(losses, terms, {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "adv": 20.0, "kl_u": 2.5})
 
 
 def test_hcsvae_infers_z_and_w_from_u_alone():
@@ -108,7 +108,7 @@ def test_diva():
         "kl_w": kl(q["qw"], array(module.prior.loc)[Y], np.exp(array(module.prior.log_scale))[Y]),
         "classify": -logits[np.arange(6), Y],
     }
-    check(losses, terms, {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "classify": 3.0})
+    check_terms(losses, terms, {"rec": 2.5, "kl_z": 0.7, "kl_w": 0.5, "classify": 3.0})
     assert module.adversary is None
 
 
@@ -166,7 +166,7 @@ def test_cvae():
     module, tensors = build(CVAEModule, prior="standard")
     q, p, losses = module(tensors)
     np.testing.assert_array_equal(array(q["w"]), np.eye(2)[Y])
-    check(losses, {"rec": rec(p), "kl_z": kl(q["qz"], 0.0, 1.0)}, {"rec": 2.5, "kl_z": 0.7})
+    check_terms(losses, {"rec": rec(p), "kl_z": kl(q["qz"], 0.0, 1.0)}, {"rec": 2.5, "kl_z": 0.7})
 
 
 def test_marginal_decoding_averages_over_conditions_and_w():

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from discovr_sc.module.diva import DIVAModule
+from discovr_sc.module.gaussians import kl, rows
 from discovr_sc.module.priors import PRIORS
-from discovr_sc.module.skeleton import kl, rows
 
 
 class CCVAEModule(DIVAModule):

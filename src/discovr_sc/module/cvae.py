@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import one_hot
 
-from discovr_sc.module.skeleton import DisentangledModule, draw, kl, standard_normal_like
+from discovr_sc.module.gaussians import draw, kl, standard_normal_like
+from discovr_sc.module.skeleton import DisentangledModule
 
 
 class CVAEModule(DisentangledModule):

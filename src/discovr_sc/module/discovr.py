@@ -11,14 +11,9 @@ from torch.distributions import Distribution
 from torch.nn.functional import cross_entropy
 
 from discovr_sc.module.alignment import mmd
-from discovr_sc.module.skeleton import (
-    DisentangledModule,
-    Given,
-    draw,
-    kl,
-    log_prob,
-    standard_normal_like,
-)
+from discovr_sc.module.evidence import Given
+from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
+from discovr_sc.module.skeleton import DisentangledModule
 
 
 class DISCOVRModule(DisentangledModule):

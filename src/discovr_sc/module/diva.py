@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch.nn.functional import cross_entropy
 
-from discovr_sc.module.skeleton import DisentangledModule, kl
+from discovr_sc.module.gaussians import kl
+from discovr_sc.module.skeleton import DisentangledModule
 
 
 class DIVAModule(DisentangledModule):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from discovr_sc.module.csvae import CSVAEModule
-from discovr_sc.module.skeleton import draw, log_prob
+from discovr_sc.module.gaussians import draw, log_prob
 
 
 class HCSVAEModule(CSVAEModule):

@@ -1,0 +1,334 @@
+"""What a trained model is asked: latents, reconstructions, likelihoods, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from anndata import AnnData
+
+from discovr_sc.model.report import disentanglement_report
+
+LatentKind = Literal["z", "w", "zw"]
+ReconstructionKind = Literal["full", "marginal"]
+
+
+class QueryMixin:
+    """Questions to a trained model; comes before scvi-tools' mixins, whose methods it extends."""
+
+    #: Which reconstruction the methods of scvi-tools decode.
+    _kind: ReconstructionKind = "full"
+
+    # Latents ---------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def get_latent_representation(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: LatentKind = "z",
+        give_mean: bool = True,
+        return_dist: bool = False,
+        batch_size: int | None = None,
+        dataloader: Iterable[dict[str, torch.Tensor]] | None = None,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The latent representation of cells.
+
+        Parameters
+        ----------
+        adata
+            Cells; those of the training by default. Cells whose condition is missing (or that have no column of
+            conditions) count as unknown: their w is averaged over the conditions by their posterior probability
+            given the cell.
+        indices
+            Rows to take; all by default.
+        kind
+            ``"z"``: shared by all conditions. ``"w"``: what the condition adds. ``"zw"``: both, z first.
+        give_mean
+            The posterior mean, or else one sample.
+        return_dist
+            Return means and variances.
+        batch_size
+            Cells per pass.
+        dataloader
+            Mini-batches to use in place of ``adata``.
+
+        Returns
+        -------
+        Array of shape ``(n_cells, n_latent)``, or two (mean and variance) with ``return_dist``.
+        """
+        self._check_if_trained(warn=False)
+        if kind not in ("z", "w", "zw"):
+            raise ValueError(f"kind={kind!r} is not known; choose 'z', 'w' or 'zw'.")
+        batches = self._batches(adata, indices, batch_size) if dataloader is None else dataloader
+        parts: list[tuple[torch.Tensor, ...]] = []
+        for tensors in batches:
+            if return_dist or give_mean:
+                moments = self.module.latent_moments(tensors, kind)
+                picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
+                parts.append(tuple(torch.cat(columns, dim=-1).cpu() for columns in zip(*picked, strict=True)))
+            else:
+                samples = self.module.latent_samples(tensors)
+                parts.append((torch.cat([samples[latent] for latent in kind], dim=-1).cpu(),))
+        arrays = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
+        return (arrays[0], arrays[1]) if return_dist else arrays[0]
+
+    @torch.inference_mode()
+    def predict_condition(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        n_samples: int = 32,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """Posterior probabilities of the conditions given each cell's data, its label not used.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        n_samples
+            Importance samples for each condition.
+
+        Returns
+        -------
+        DataFrame of cells by conditions.
+        """
+        self._check_if_trained(warn=False)
+        adata = self._validate_anndata(adata)
+        log_joint = [
+            self.module.log_joint(tensors, n_mc_samples=n_samples).cpu()
+            for tensors in self._batches(adata, indices, batch_size)
+        ]
+        probs = torch.softmax(torch.cat(log_joint), dim=-1).numpy()
+        return pd.DataFrame(probs, index=_names(adata, indices), columns=self.conditions)
+
+    def disentanglement_report(
+        self,
+        labels_key: str | None = None,
+        *,
+        probes: Sequence[str] = ("linear", "knn", "boosting", "mlp"),
+        estimators: Sequence[str] = ("knn",),
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """How well z and w separate the condition from the rest, on the training cells and on held-out ones.
+
+        Probes, clusterings and silhouettes look at posterior means, mutual informations at one posterior sample.
+        Held-out cells are those that neither the model nor the probe was fitted on.
+
+        Parameters
+        ----------
+        labels_key
+            Column of ``obs`` with what the conditions share, such as the cell type.
+        probes
+            Classifiers; see :func:`discovr_sc.metrics.probe`.
+        estimators
+            Of mutual information, ``"knn"`` and ``"mine"``.
+        seed
+            Of everything random in the metrics.
+
+        Returns
+        -------
+        DataFrame with columns split, latent, of, metric, value and, for probes, the ends of a 95 % interval (low, high)
+        and the 95th percentile of the permutation null (null_high).
+        """
+        self._check_if_trained(warn=False)
+        return disentanglement_report(self, labels_key, probes=probes, estimators=estimators, seed=seed)
+
+    def get_elbo(self, *args, **kwargs):
+        """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell."""
+        self._check_if_trained(warn=False)
+        return super().get_elbo(*args, **kwargs)
+
+    def get_latent_library_size(self, *args, **kwargs):
+        """Not there: the library size is observed."""
+        raise ValueError("The library size is observed, not latent; take adata.X.sum(1), or the size factors.")
+
+    # Reconstructions -------------------------------------------------------------------------------------------
+
+    def get_normalized_expression(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        **kwargs,
+    ) -> pd.DataFrame | np.ndarray:
+        """Normalised (decoded) gene expression.
+
+        Parameters
+        ----------
+        adata, indices
+            See :meth:`get_latent_representation`.
+        kind
+            ``"full"`` decodes both latents. ``"marginal"`` decodes z alone: what the cell would express, its
+            condition averaged out.
+        **kwargs
+            Of :meth:`scvi.model.SCVI.get_normalized_expression`: ``gene_list``, ``library_size=1``,
+            ``n_samples=1``, ``return_mean=True``, ``transform_batch``, ``return_numpy``, ``batch_size``, ...
+
+        Returns
+        -------
+        DataFrame of cells by genes, whose rows sum to ``library_size``; an array where several samples are kept.
+        """
+        if not self.module.likelihood.counts:
+            raise ValueError(
+                "get_normalized_expression is for counts (likelihood 'zinb' or 'nb'); use get_reconstruction."
+            )
+        self._check_if_trained(warn=False)
+        if kwargs.get("weights") == "importance":
+            raise ValueError("weights='importance' is for one latent with a normal prior; use weights='uniform'.")
+        if kind == "marginal" and kwargs.get("library_size") == "latent" and not self.module.has_z_likelihood:
+            raise ValueError(
+                f"library_size='latent': {type(self).__name__} averages normalised expression for kind='marginal'; "
+                "give library_size a number."
+            )
+        with self._decoding(kind):
+            return super().get_normalized_expression(adata, indices, **kwargs)
+
+    @torch.inference_mode()
+    def get_reconstruction(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        n_samples: int = 1,
+        return_mean: bool = True,
+        batch_size: int | None = None,
+    ) -> np.ndarray:
+        """Mean of the decoded distribution, in the data's own shape; for counts the normalised expression.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        kind
+            ``"full"`` from both latents, ``"marginal"`` from z, w averaged out.
+        n_samples
+            Posterior samples of the latents.
+        return_mean
+            Average over the samples.
+
+        Returns
+        -------
+        Array ``(n_cells, *shape)``; ``(n_samples, n_cells, *shape)`` for several samples that are kept.
+        """
+        self._check_if_trained(warn=False)
+        _check_kind(kind)
+        parts = []
+        for tensors in self._batches(adata, indices, batch_size):
+            _, p = self._forward(tensors, n_samples, kind)
+            px = p["px"] if isinstance(p["px"], torch.Tensor) else self.module.likelihood.reconstruction(p["px"])
+            parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
+        cell_axis = 1 if n_samples > 1 and not return_mean else 0
+        return torch.cat(parts, dim=cell_axis).numpy()
+
+    @torch.inference_mode()
+    def get_reconstruction_error(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        batch_size: int | None = None,
+        return_mean: bool = True,
+    ) -> float | np.ndarray:
+        """-log p(x | z, w), or -log p(x | z) for ``kind="marginal"``, at one posterior sample; in nats per cell.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        kind
+            Which decoder.
+        return_mean
+            Average over cells.
+        """
+        self._check_if_trained(warn=False)
+        _check_kind(kind)
+        errors = []
+        for tensors in self._batches(adata, indices, batch_size):
+            _, p = self._forward(tensors, 1, kind)
+            if isinstance(p["px"], torch.Tensor):
+                raise ValueError(
+                    f"{type(self).__name__} has no likelihood of x given z alone; use kind='full', or compare "
+                    "get_reconstruction(kind='marginal') with the data."
+                )
+            x = self.module.data(tensors).to(self.module.device)
+            errors.append(-self.module.likelihood.log_prob(p["px"], x).cpu())
+        errors = torch.cat(errors).numpy()
+        return float(errors.mean()) if return_mean else errors
+
+    def get_marginal_ll(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        kind: ReconstructionKind = "full",
+        n_mc_samples: int = 1000,
+        batch_size: int | None = None,
+        return_mean: bool = True,
+    ) -> float | np.ndarray:
+        """Log p(x) (not its negative) by importance sampling, in nats per cell.
+
+        Parameters
+        ----------
+        adata, indices, batch_size
+            See :meth:`get_latent_representation`.
+        kind
+            ``"full"``: of the model of both latents, the condition summed out with p(y). ``"marginal"``: of the model
+            of z alone.
+        n_mc_samples
+            Importance samples (for each condition).
+        return_mean
+            Average over cells.
+        """
+        self._check_if_trained(warn=False)
+        _check_kind(kind)
+        log_px = [
+            self.module.marginal_ll(tensors, n_mc_samples=n_mc_samples, kind=kind)
+            for tensors in self._batches(adata, indices, batch_size)
+        ]
+        log_px = torch.cat(log_px).numpy()
+        return float(log_px.mean()) if return_mean else log_px
+
+    def _forward(self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind):
+        return self.module.forward(
+            tensors,
+            inference_kwargs={"n_samples": n_samples},
+            generative_kwargs={"kind": kind},
+            compute_loss=False,
+        )
+
+    def _batches(self, adata: AnnData | None, indices: Sequence[int] | None, batch_size: int | None):
+        adata = self._validate_anndata(adata)
+        return self._make_data_loader(adata=adata, indices=indices, batch_size=batch_size)
+
+    @contextmanager
+    def _decoding(self, kind: ReconstructionKind):
+        """Let scvi-tools' methods decode this kind of reconstruction, through the hook below."""
+        _check_kind(kind)
+        self._kind = kind
+        try:
+            yield
+        finally:
+            self._kind = "full"
+
+    def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
+        return {"transform_batch": batch, "kind": self._kind}
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("full", "marginal"):
+        raise ValueError(f"kind={kind!r} is not known; choose 'full' or 'marginal'.")
+
+
+def _names(adata: AnnData, indices: Sequence[int] | None) -> pd.Index:
+    return adata.obs_names if indices is None else adata.obs_names[indices]

@@ -1,0 +1,152 @@
+"""log p(x), and what follows from it for cells whose condition is unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from scvi import REGISTRY_KEYS
+from scvi.module.base import auto_move_data
+from torch import Tensor
+from torch.distributions import Categorical
+
+from discovr_sc.module.gaussians import log_prob
+
+#: Floats that one pass of a Monte Carlo estimate may hold at once.
+_MAX_FLOATS_PER_PASS = 2e7
+
+
+class Given(NamedTuple):
+    """What a cell brings beside its data and condition."""
+
+    size_factor: Tensor | None  # (n, 1), counts only
+    cats: tuple[Tensor, ...]  # each (n, 1); the batch comes last
+    cont: Tensor | None  # (n, n_continuous_cov)
+
+
+class EvidenceMixin:
+    """Importance-sampled likelihoods, and latents of cells whose condition may be unknown."""
+
+    # Likelihood of the data, conditions given the data ---------------------------------------------------------
+
+    @torch.inference_mode()
+    @auto_move_data
+    def log_joint(self, tensors: dict[str, Tensor], n_mc_samples: int = 32, seed: int = 0) -> Tensor:
+        """Log p(x, y = k), ``(n, K)``, by importance sampling from the posteriors.
+
+        All conditions share their noise, so that what they are compared by is the condition and not the draw; and the
+        noise has a seed of its own, so that the same cells give the same answer.
+        """
+        inputs = {"x": self.data(tensors), "given": self._given(tensors)}
+        n = len(inputs["x"])
+        columns = []
+        for k in range(self.n_conditions):
+            y = torch.full((n,), k, device=inputs["x"].device)
+            generator = torch.Generator(inputs["x"].device).manual_seed(seed)
+            log_weights = [
+                self._log_importance_weights(**inputs, y=y, n_samples=size, generator=generator)
+                for size in self._passes(n, n_mc_samples)
+            ]
+            log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
+            columns.append(log_px + self.condition_probs[k].log())
+        return torch.stack(columns, dim=-1)
+
+    @torch.inference_mode()
+    def marginal_ll(
+        self,
+        tensors: dict[str, Tensor],
+        n_mc_samples: int = 1000,
+        return_mean: bool = False,
+        kind: Literal["full", "marginal"] = "full",
+    ) -> Tensor | float:
+        """Log p(x), ``(n,)``: of the full model with y summed out, or of the model of z alone."""
+        estimate = self.log_joint if kind == "full" else self.log_marginal_z
+        log_px = estimate(tensors, n_mc_samples=n_mc_samples)
+        log_px = torch.logsumexp(log_px, dim=-1) if kind == "full" else log_px
+        return log_px.mean().item() if return_mean else log_px.cpu()
+
+    def log_marginal_z(self, tensors: dict[str, Tensor], n_mc_samples: int) -> Tensor:
+        """Log p(x) of the model of z alone, ``(n,)``; for methods that have one."""
+        raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'.")
+
+    def _log_importance_weights(
+        self, x: Tensor, y: Tensor, given: Given, n_samples: int, generator: torch.Generator
+    ) -> Tensor:
+        """Log of p(x, latents | y) / q(latents | x, y) at samples of q, ``(n_samples, n)``."""
+        q = self.inference(x, y, given, n_samples=n_samples, generator=generator)
+        log_weights = self.log_importance_weight(x, q, self.joint(q, given))
+        return log_weights.reshape(n_samples, len(x))
+
+    def log_importance_weight(self, x: Tensor, q: dict, p: dict) -> Tensor:
+        """Log of p(x, latents | y) / q(latents | x, y), ``(..., n)``."""
+        latents = [name[1:] for name in p if f"q{name[1:]}" in q]
+        return self.likelihood.log_prob(p["px"], x) + sum(
+            log_prob(p[f"p{latent}"], q[latent]) - log_prob(q[f"q{latent}"], q[latent]) for latent in latents
+        )
+
+    def _passes(self, n: int, n_mc_samples: int) -> list[int]:
+        """Split samples so that one pass fits into memory."""
+        size = max(1, int(_MAX_FLOATS_PER_PASS / (n * math.prod(self.shape))))
+        full, rest = divmod(n_mc_samples, size)
+        return [size] * full + ([rest] if rest else [])
+
+    # Latents of cells whose condition may be unknown ---------------------------------------------------------------
+
+    @torch.inference_mode()
+    @auto_move_data
+    def latent_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Posterior means and variances of latents, each ``(n, n_latent)``.
+
+        Where the condition is unknown, a latent that depends on it is averaged over the conditions by their
+        posterior probability given the cell.
+        """
+        x, given = self.data(tensors), self._given(tensors)
+        y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
+        unknown = y < 0
+        q = self.inference(x, y.clamp(min=0), given, use_means=True)
+        moments = {latent: (q[f"q{latent}"].loc, q[f"q{latent}"].variance) for latent in latents}
+        to_average = [latent for latent in latents if latent in self.sees_condition]
+        if to_average and unknown.any():
+            for latent, average in self._averaged_moments(take(tensors, unknown), to_average).items():
+                for known, averaged in zip(moments[latent], average, strict=True):
+                    known[unknown] = averaged
+        return moments
+
+    def _averaged_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Mean and variance of the mixtures over conditions of latents that depend on it."""
+        x, given = self.data(tensors), self._given(tensors)
+        probs = torch.softmax(self.log_joint(tensors), dim=-1)
+        posteriors = [
+            self.inference(x, torch.full((len(x),), k, device=x.device), given, use_means=True)
+            for k in range(self.n_conditions)
+        ]
+        averages = {}
+        for latent in latents:
+            loc = torch.stack([q[f"q{latent}"].loc for q in posteriors], dim=1)  # (n, K, n_latent)
+            variance = torch.stack([q[f"q{latent}"].variance for q in posteriors], dim=1)
+            mean = (probs.unsqueeze(-1) * loc).sum(1)
+            averages[latent] = mean, (probs.unsqueeze(-1) * (variance + loc**2)).sum(1) - mean**2
+        return averages
+
+    @torch.inference_mode()
+    @auto_move_data
+    def latent_samples(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One posterior sample of z and of w, each ``(n, n_latent)``."""
+        q = self.inference(**self._get_inference_input(tensors))
+        return {"z": q["z"], "w": q["w"]}
+
+    def _known_conditions(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Condition codes ``(n,)``; unknown ones (-1) are drawn from their posterior given the cell."""
+        y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
+        unknown = y < 0
+        if unknown.any():
+            y = y.clone()
+            y[unknown] = Categorical(logits=self.log_joint(take(tensors, unknown))).sample().to(y.device)
+        return y
+
+
+def take(tensors: dict[str, Tensor], cells: Tensor) -> dict[str, Tensor]:
+    """Some cells of a mini-batch."""
+    return {key: value[cells] for key, value in tensors.items()}
