@@ -4,6 +4,5 @@ If an upgrade of scvi-tools moves one of them, this is the only file to mend.
 """
 
 from scvi.data._utils import _check_nonnegative_integers as is_count_matrix
-from scvi.module.base._decorators import _move_data_to_device as move_to_device
 
-__all__ = ["is_count_matrix", "move_to_device"]
+__all__ = ["is_count_matrix"]
