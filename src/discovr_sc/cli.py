@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_demo(commands)
     _add_reproduce(commands)
+    _add_benchmark(commands)
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parser.parse_args(argv)
     arguments.command_line = " ".join(["discovr-sc", *argv])
@@ -83,4 +84,19 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     print(write_report(results, preset))
+    return 0
+
+
+def _add_benchmark(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("benchmark", help="an epoch on the Swiss roll against a bare PyTorch loop")
+    parser.add_argument("--n", type=int, default=20_000, help="points")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs of each, after one to warm up")
+    parser.set_defaults(run=_benchmark)
+
+
+def _benchmark(arguments: argparse.Namespace) -> int:
+    from discovr_sc.experiments.benchmark import swiss_roll_epoch
+
+    seconds = swiss_roll_epoch(arguments.n, arguments.epochs)
+    print(f"epoch of DISCOVR {seconds['model']:.2f} s, of a bare loop {seconds['bare']:.2f} s: {seconds['ratio']:.2f}x")
     return 0

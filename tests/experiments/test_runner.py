@@ -141,3 +141,17 @@ def test_command_line(tmp_path, capsys):
     assert cli.main(["reproduce", "penguins"]) == 2
     assert "'penguins' is not known; choose from" in capsys.readouterr().err
     assert cli.main(["reproduce", "parametric", "--preset", "huge"]) == 2
+
+
+def test_ablations_change_what_they_say(tmp_path):
+    study = replace(STUDIES["ablations"], presets={"tiny": TINY})
+    settings = {
+        variant: runner.model_settings(study, Row(variant, "tiny", "discovr-paper", 0)) for variant in study.variants
+    }
+    assert settings["adv=0"]["weights"].adv == 0
+    assert settings["adv=20"]["weights"] == replace(settings["adv=8"]["weights"], adv=20)
+    assert settings["prior=standard"]["prior"] == "standard"
+    assert settings["adversary=both"]["adversary"] == "both"
+    results = run_study(study, tmp_path, n_seeds=1, jobs=1, variants=["adv=0", "adversary=latent"])
+    write_report(results, "tiny")
+    assert (tmp_path / "ablations_latents.png").exists()

@@ -56,8 +56,13 @@ def draw_swiss_roll(results: Results, sketches: Sketches) -> dict[str, Figure]:
     ours = next((arrays for (_, method), arrays in sketches.items() if method == "discovr"), None)
     if ours is not None:
         figures["roll"] = _roll_figure(ours)
-    figures["latents"] = _latents_figure(sketches)
+    figures["latents"] = _latents_figure({method: arrays for (_, method), arrays in sketches.items()})
     return figures
+
+
+def draw_ablations(results: Results, sketches: Sketches) -> dict[str, Figure]:
+    """Latents of every variant side by side."""
+    return {"latents": _latents_figure({variant: arrays for (variant, _), arrays in sketches.items()})}
 
 
 def _roll_figure(arrays: dict[str, np.ndarray]) -> Figure:
@@ -76,14 +81,14 @@ def _roll_figure(arrays: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-def _latents_figure(sketches: Sketches) -> Figure:
+def _latents_figure(sketches: dict[str, dict[str, np.ndarray]]) -> Figure:
     figure, axes = plt.subplots(4, len(sketches), figsize=(2.3 * len(sketches), 9), squeeze=False, layout="constrained")
     panels = (("z", "y", "coolwarm"), ("z", "t", "viridis"), ("w", "y", "coolwarm"), ("w", "t", "viridis"))
-    for column, ((_, method), arrays) in zip(axes.T, sketches.items(), strict=True):
+    for column, (title, arrays) in zip(axes.T, sketches.items(), strict=True):
         for ax, (latent, color, cmap) in zip(column, panels, strict=True):
             ax.scatter(*arrays[latent].T, c=arrays[color], cmap=cmap, s=2)
             ax.set(xticks=[], yticks=[])
-        column[0].set_title(method)
+        column[0].set_title(title)
     for ax, (latent, color, _) in zip(axes[:, 0], panels, strict=True):
         ax.set_ylabel(f"{latent} by {'noisy label' if color == 'y' else 'spiral'}")
     return figure

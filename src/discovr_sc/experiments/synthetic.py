@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from discovr_sc import metrics
 from discovr_sc.data import noisy_swiss_roll, parametric_model, tensors_to_anndata
-from discovr_sc.experiments.figures import draw_parametric, draw_swiss_roll
+from discovr_sc.experiments.figures import draw_ablations, draw_parametric, draw_swiss_roll
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Method, Preset, Study, Variant
 
@@ -214,4 +214,43 @@ SWISS_ROLL = Study(
         **BASELINES,
         "truth": Method(None),
     },
+)
+
+#: Where the adversary looks, what the prior of w is, and how heavy the adversary is.
+ABLATIONS = Study(
+    name="ablations",
+    experiment="swiss-roll",
+    make_data=make_swiss_roll,
+    evaluate=evaluate_swiss_roll,
+    presets=PRESETS,
+    variants={
+        **{
+            f"adversary={place}": Variant(data={"flip": FLIP}, settings={"adversary": place})
+            for place in ("reconstruction", "latent", "both")
+        },
+        "prior=standard": Variant(data={"flip": FLIP}, settings={"prior": "standard"}),
+        **{
+            f"adv={weight}": Variant(data={"flip": FLIP}, weights={"adv": weight})
+            for weight in (0, 2, 4, 6, 8, 12, 20, 40)
+        },
+    },
+    methods={"discovr-paper": SWISS_ROLL.methods["discovr-paper"]},
+    headline=SWISS_ROLL.headline,
+    sketch=sketch_swiss_roll,
+    draw=draw_ablations,
+)
+
+#: The noise scale trades the posterior of z against what z and w share.
+PARAMETRIC_NOISE = Study(
+    name="parametric-noise",
+    experiment="parametric",
+    make_data=make_parametric,
+    evaluate=evaluate_parametric,
+    presets=PRESETS,
+    variants={
+        f"noise_scale={scale}": Variant(settings={"noise_scale": scale}) for scale in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    },
+    methods={"discovr-paper": PARAMETRIC.methods["discovr-paper"]},
+    headline=("nll_excess", "kl_z", "knn_wz", "knn_wz_given_y", "delta_bayes_w"),
+    n_seeds=3,
 )
