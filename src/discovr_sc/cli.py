@@ -12,7 +12,9 @@ from discovr_sc import __version__
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``discovr-sc``; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="discovr-sc", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="discovr-sc", description="Separate what conditions share from what a condition changes."
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_demo(commands)
@@ -47,12 +49,14 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("reproduce", help="run a study of the paper; goes on where it was stopped")
-    parser.add_argument("study", help="parametric, swiss-roll, ...")
-    parser.add_argument("--seeds", type=int, help="number of seeds")
+    parser.add_argument(
+        "study", help="parametric, parametric-search, parametric-noise, swiss-roll, swiss-roll-search, ablations"
+    )
+    parser.add_argument("--seeds", type=int, help="number of seeds (default: the study's, 10 for the paper's tables)")
     parser.add_argument("--jobs", type=int, help="processes, of one thread each (default: one for each core)")
     parser.add_argument("--methods", nargs="+", help="some methods only")
     parser.add_argument("--variants", nargs="+", help="some variants only, such as flip=0.3")
-    parser.add_argument("--preset", help="size: full or laptop")
+    parser.add_argument("--preset", help="size: full (default) or laptop")
     parser.add_argument("--out", default="results", help="folder of the tables and figures (default: results)")
     parser.set_defaults(run=_reproduce)
 

@@ -453,3 +453,34 @@ def test_too_small_batches_raise(counts):
     DISCOVR.setup_anndata(counts, "condition")
     with pytest.raises(ValueError, match="batch_size=1; a step needs at least 2"):
         DISCOVR(counts, n_hidden=4).train(1, batch_size=1)
+
+
+# What a first user stumbled over ------------------------------------------------------------------------------------
+
+
+def test_some_weights_can_be_changed_by_name(counts):
+    DISCOVR.setup_anndata(counts, "condition")
+    weights = DISCOVR(counts, n_hidden=4, weights={"adv": 8.0}).module.weights
+    assert (weights.adv, weights.mmd, weights.rec_z) == (8.0, 1000.0, 0.5)
+    assert DISCOVR(counts, n_hidden=4, weights=Weights(adv=8.0)).module.weights.mmd == 0
+    with pytest.raises(ValueError, match=r"weights has 'adversary', which is no term .* 'adv'"):
+        DISCOVR(counts, weights={"adversary": 8.0})
+    with pytest.raises(TypeError, match="weights is a float"):
+        DISCOVR(counts, weights=8.0)
+
+
+def test_misspelt_arguments_raise(trained):
+    with pytest.raises(TypeError, match="librarysize"):
+        trained.get_normalized_expression(librarysize=1e4)
+    with pytest.raises(ValueError, match="gene_list has 'nope', which is not among the model's 20 genes"):
+        trained.get_normalized_expression(gene_list=["nope"])
+    with pytest.raises(
+        TypeError, match=r"plan_kwargs has 'lrr', which the plan does not take; it takes \['optimizer', 'lr'"
+    ):
+        trained.train(1, plan_kwargs={"lrr": 1})
+
+
+def test_a_model_loaded_without_data_asks_for_them(trained, tmp_path):
+    trained.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="loaded without data; pass adata"):
+        DISCOVR.load(tmp_path / "model", adata=False).get_latent_representation()

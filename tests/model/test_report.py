@@ -89,3 +89,17 @@ def test_bad_keys_raise(model, counts):
     counts.obs["partial"] = [None] + ["a"] * 119
     with pytest.raises(ValueError, match="'partial' has missing values"):
         model.disentanglement_report("partial")
+
+
+def test_rare_labels_are_left_out_and_named(model, counts):
+    counts.obs["type"] = ["odd"] + ["a", "b", "c"] * 39 + ["a", "b"]
+    with pytest.warns(
+        UserWarning, match=r"'type': labels with fewer than 5 cells .* left out of the report: \['odd'\]"
+    ):
+        report = model.disentanglement_report("type", probes=("linear",))
+    assert np.isfinite(report["value"]).all()
+    counts.obs["one"] = ["odd"] + ["a"] * 119
+    with pytest.raises(ValueError, match="'one' has fewer than two labels with 5 cells"):
+        model.disentanglement_report("one")
+    with pytest.raises(ValueError, match="labels_key 'age' has 120 different values; it needs groups"):
+        model.disentanglement_report("age")

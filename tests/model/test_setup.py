@@ -176,3 +176,24 @@ def test_layers_are_modelled_in_place_of_x(counts):
     model = DISCOVR(counts, n_hidden=4)
     batch = next(iter(model._make_data_loader(counts, batch_size=5)))
     np.testing.assert_array_equal(batch["X"].numpy(), counts.layers["raw"][:5].toarray())
+
+
+@pytest.mark.parametrize("argument", ["batch_key", "categorical_covariate_keys"])
+def test_the_condition_cannot_be_a_covariate_as_well(counts, argument):
+    keys = {argument: ["condition"] if argument.endswith("keys") else "condition"}
+    with pytest.raises(ValueError, match=rf"{argument} and condition_key both name 'condition'.*Leave it out"):
+        DISCOVR.setup_anndata(counts, "condition", **keys)
+    assert untouched(counts)
+
+
+def test_a_measurement_is_no_condition(counts):
+    with pytest.raises(ValueError, match="condition_key 'age' holds 120 different numbers"):
+        DISCOVR.setup_anndata(counts, "age")
+    counts.obs["dose"] = np.repeat([0.0, 0.5, 1.0], 40)
+    DISCOVR.setup_anndata(counts, "dose")
+
+
+def test_unknown_setup_arguments_raise(counts):
+    with pytest.raises(TypeError, match="does not take labels_key. The condition is named by condition_key"):
+        DISCOVR.setup_anndata(counts, "condition", labels_key="cell_type")
+    assert untouched(counts)

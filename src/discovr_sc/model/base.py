@@ -87,6 +87,11 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         >>> DISCOVR.setup_anndata(adata, condition_key="condition")
         """
         setup_method_args = cls._get_setup_method_args(**locals())
+        if kwargs and "source_registry" not in kwargs:
+            raise TypeError(
+                f"setup_anndata does not take {', '.join(kwargs)}. The condition is named by condition_key; cell types "
+                "are not needed."
+            )
         if "source_registry" in kwargs:
             check_query(adata, kwargs["source_registry"], extend_categories=kwargs.get("extend_categories", False))
         else:
@@ -236,6 +241,7 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         """
         if batch_size < 2:
             raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
+        defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
         super().train(
@@ -243,7 +249,7 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
             batch_size=batch_size,
             early_stopping=early_stopping,
             plan_kwargs=self.plan_defaults_ | (plan_kwargs or {}),
-            **({"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1} | kwargs),
+            **(defaults | kwargs),
         )
 
     def after_training(self, datamodule) -> None:
@@ -255,6 +261,8 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         self.trained_on_ = fingerprint(self.adata)
 
     def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
+        if adata is None and self.adata is None:
+            raise ValueError("The model was loaded without data; pass adata.")
         if adata is not None and adata is not self.adata:
             check_query(adata, self.registry)
             self._check_data(adata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from anndata import AnnData
@@ -9,6 +10,7 @@ from anndata import AnnData
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.paper import paper_weights
 from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule, Weights
+from discovr_sc.module.weights import complete
 
 
 class Baseline(DisentangledModel):
@@ -23,7 +25,8 @@ class Baseline(DisentangledModel):
     likelihood, network, n_hidden, n_layers, dropout_rate, use_batch_norm, dispersion, noise_scale, encode_covariates
         See :class:`~discovr_sc.DISCOVR`.
     weights
-        Of the objective's terms; by default the paper's, for counts those of its single-cell experiment.
+        Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
+        with all. By default the paper's, for counts those of its single-cell experiment.
     registry
         For scvi-tools, when a model is loaded without data.
     **kwargs
@@ -47,7 +50,7 @@ class Baseline(DisentangledModel):
         use_batch_norm: bool = True,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
         noise_scale: float = 1.0,
-        weights: Weights | None = None,
+        weights: Weights | Mapping[str, float] | None = None,
         encode_covariates: bool = False,
         registry: dict | None = None,
         **kwargs: Any,
@@ -66,7 +69,7 @@ class Baseline(DisentangledModel):
             dispersion=dispersion,
             noise_scale=noise_scale,
             prior=self._prior,
-            weights=weights or self._default_weights(likelihood),
+            weights=complete(weights, self._default_weights(likelihood)),
             encode_covariates=encode_covariates,
             **kwargs,
         )

@@ -15,6 +15,9 @@ from scvi import REGISTRY_KEYS, settings
 
 from discovr_sc._scvi import is_count_matrix
 
+#: A column of that many different floats is a measurement, not a condition.
+MANY_NUMBERS = 20
+
 
 def check_setup(adata: AnnData, arguments: dict[str, Any]) -> None:
     """Check an AnnData that is to be trained on; ``arguments`` are those of ``setup_anndata``."""
@@ -76,6 +79,11 @@ def check_condition(adata: AnnData, key: str) -> None:
             f"condition_key {key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
             f"(adata[adata.obs[{key!r}].notna()].copy()) or fill in their condition."
         )
+    if pd.api.types.is_float_dtype(labels) and labels.nunique() > MANY_NUMBERS:
+        raise ValueError(
+            f"condition_key {key!r} holds {labels.nunique()} different numbers; conditions are categories: cut the "
+            "column into groups, or give another."
+        )
     counts = labels.value_counts()
     counts = counts[counts > 0]
     if len(counts) < 2:
@@ -91,6 +99,13 @@ def check_condition(adata: AnnData, key: str) -> None:
 
 def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
     """Batch, covariates and size factors: there, complete, and numbers where numbers are needed."""
+    condition = arguments["condition_key"]
+    for argument in ("batch_key", "categorical_covariate_keys"):
+        if condition == arguments[argument] or condition in (arguments[argument] or ()):
+            raise ValueError(
+                f"{argument} and condition_key both name {condition!r}: decoders that see the condition beside z "
+                f"cannot average it out. Leave it out of {argument}."
+            )
     batch, size_factor = (
         [] if arguments[key] is None else [arguments[key]] for key in ("batch_key", "size_factor_key")
     )
@@ -158,6 +173,13 @@ def check_genes(adata: AnnData, expected: Sequence[str]) -> None:
     )
 
 
+def check_gene_list(genes: Sequence[str], known: Sequence[str]) -> None:
+    """Raise where a gene is not one of the model's."""
+    unknown = pd.Index(genes).difference(pd.Index(known))
+    if len(unknown):
+        raise ValueError(f"gene_list has {unknown[0]!r}, which is not among the model's {len(known)} genes.")
+
+
 def check_finite(matrix, place: str) -> None:
     """Raise where values are missing or infinite; data on disk are not read for this."""
     values = _values_in_memory(matrix)
@@ -185,7 +207,8 @@ def check_counts(matrix, place: str) -> None:
             )
     if not is_count_matrix(matrix):
         warnings.warn(
-            f"{place} does not contain unnormalized count data. Are you sure this is what you want?",
+            f"{place} does not contain unnormalized count data. Are you sure this is what you want? Give raw counts "
+            "(see layer=...), or likelihood='gaussian'.",
             UserWarning,
             stacklevel=settings.warnings_stacklevel,
         )

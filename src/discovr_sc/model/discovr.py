@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from anndata import AnnData
 
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import DISCOVRModule, Weights
+from discovr_sc.module.weights import complete
 
 #: Default weights: counts of thousands of genes give an objective of hundreds of nats, vectors of a few.
 COUNT_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=300.0, mmd=1000.0)
@@ -44,7 +46,9 @@ class DISCOVR(DisentangledModel):
     n_hidden_adversary, n_layers_adversary
         Of the adversary's networks; None takes those of the others.
     weights
-        Of the objective's terms.
+        Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
+        with all. By default ``rec=1, rec_z=0.5, kl_z=1, kl_w=1`` and, for counts, ``adv=300, mmd=1000``, otherwise
+        ``adv=1, mmd=0``.
     encode_covariates
         Whether batch and covariates enter the encoders as well as the decoders.
     registry
@@ -84,12 +88,11 @@ class DISCOVR(DisentangledModel):
         adversary: Literal["reconstruction", "latent", "both"] = "both",
         n_hidden_adversary: int | None = 128,
         n_layers_adversary: int | None = 2,
-        weights: Weights | None = None,
+        weights: Weights | Mapping[str, float] | None = None,
         encode_covariates: bool = False,
         registry: dict | None = None,
     ):
-        if weights is None:
-            weights = COUNT_WEIGHTS if likelihood in ("zinb", "nb") else TENSOR_WEIGHTS
+        weights = complete(weights, COUNT_WEIGHTS if likelihood in ("zinb", "nb") else TENSOR_WEIGHTS)
         super().__init__(
             adata,
             registry,

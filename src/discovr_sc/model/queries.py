@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from anndata import AnnData
 
+from discovr_sc.model.checks import check_gene_list
 from discovr_sc.model.report import disentanglement_report
 
 LatentKind = Literal["z", "w", "zw"]
@@ -158,7 +159,17 @@ class QueryMixin:
         indices: Sequence[int] | None = None,
         *,
         kind: ReconstructionKind = "full",
-        **kwargs,
+        gene_list: Sequence[str] | None = None,
+        library_size: float | Literal["latent"] = 1,
+        n_samples: int = 1,
+        n_samples_overall: int | None = None,
+        return_mean: bool = True,
+        return_numpy: bool | None = None,
+        transform_batch: Sequence[str] | str | None = None,
+        weights: Literal["uniform"] | None = None,
+        batch_size: int | None = None,
+        silent: bool = True,
+        dataloader: Iterable[dict[str, torch.Tensor]] | None = None,
     ) -> pd.DataFrame | np.ndarray:
         """Normalised (decoded) gene expression.
 
@@ -169,9 +180,16 @@ class QueryMixin:
         kind
             ``"full"`` decodes both latents. ``"marginal"`` decodes z alone: what the cell would express, its
             condition averaged out.
-        **kwargs
-            Of :meth:`scvi.model.SCVI.get_normalized_expression`: ``gene_list``, ``library_size=1``,
-            ``n_samples=1``, ``return_mean=True``, ``transform_batch``, ``return_numpy``, ``batch_size``, ...
+        gene_list
+            Genes to return; all by default.
+        library_size
+            What a cell's expression sums to; ``"latent"`` for the cell's own total (or size factor).
+        n_samples, return_mean
+            Posterior samples of the latents, and whether to average them. One sample differs from call to call.
+        transform_batch
+            Decode as if all cells were of this batch (or averaged over these).
+        n_samples_overall, weights, return_numpy, batch_size, silent, dataloader
+            See :meth:`scvi.model.SCVI.get_normalized_expression`.
 
         Returns
         -------
@@ -182,15 +200,31 @@ class QueryMixin:
                 "get_normalized_expression is for counts (likelihood 'zinb' or 'nb'); use get_reconstruction."
             )
         self._check_if_trained(warn=False)
-        if kwargs.get("weights") == "importance":
+        if weights == "importance":
             raise ValueError("weights='importance' is for one latent with a normal prior; use weights='uniform'.")
-        if kind == "marginal" and kwargs.get("library_size") == "latent" and not self.module.has_z_likelihood:
+        if kind == "marginal" and library_size == "latent" and not self.module.has_z_likelihood:
             raise ValueError(
                 f"library_size='latent': {type(self).__name__} averages normalised expression for kind='marginal'; "
                 "give library_size a number."
             )
+        if gene_list is not None:
+            check_gene_list(gene_list, self.get_var_names())
         with self._decoding(kind):
-            return super().get_normalized_expression(adata, indices, **kwargs)
+            return super().get_normalized_expression(
+                adata,
+                indices,
+                transform_batch=transform_batch,
+                gene_list=gene_list,
+                library_size=library_size,
+                n_samples=n_samples,
+                n_samples_overall=n_samples_overall,
+                weights=weights,
+                batch_size=batch_size,
+                return_mean=return_mean,
+                return_numpy=return_numpy,
+                silent=silent,
+                dataloader=dataloader,
+            )
 
     @torch.inference_mode()
     def get_reconstruction(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from discovr_sc.model.checks import fingerprint
 
 if TYPE_CHECKING:
     from discovr_sc.model.base import DisentangledModel
+
+#: Cells of a label that every split needs for it to be probed.
+MIN_CELLS = 5
 
 COLUMNS = ["split", "latent", "of", "metric", "value", "low", "high", "null_high"]
 
@@ -38,21 +42,26 @@ def disentanglement_report(
             raise KeyError(f"labels_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
         if adata.obs[key].isna().any():
             raise ValueError(f"labels_key {key!r} has missing values; fill them in or drop these cells.")
-    labels = {key: adata.obs[key].astype(str).to_numpy() for key in columns}
+        if adata.obs[key].nunique() > adata.n_obs / 2:
+            raise ValueError(f"labels_key {key!r} has {adata.obs[key].nunique()} different values; it needs groups.")
+    splits = list(_splits(model))
+    labels = {key: _without_rare(key, adata.obs[key].astype(str).to_numpy(), splits) for key in columns}
     means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
     samples = {latent: model.get_latent_representation(kind=latent, give_mean=False) for latent in model.latents}
 
     rows: list[dict[str, Any]] = []
-    for split, train, cells in _splits(model):
-        for latent, x in means.items():
-            for key, y in labels.items():
+    for split, train, cells in splits:
+        for key, (y, kept) in labels.items():
+            of_split = np.intersect1d(cells, kept)
+            to_fit_on = None if train is None else np.intersect1d(train, kept)
+            for latent, x in means.items():
                 place = {"split": split, "latent": latent, "of": key}
-                rows += [place | row for row in _probe_rows(x, y, train, cells, probes, seed)]
-                rows += [place | row for row in _cluster_rows(x[cells], y[cells], seed)]
-        if "w" in samples:
-            place = {"split": split, "latent": "zw", "of": model.condition_key}
-            y, w, z = labels[model.condition_key][cells], samples["w"][cells], samples["z"][cells]
-            rows += [place | row for row in _information_rows(w, z, y, estimators, seed)]
+                rows += [place | row for row in _probe_rows(x, y, to_fit_on, of_split, probes, seed)]
+                rows += [place | row for row in _cluster_rows(x[of_split], y[of_split], seed)]
+            if key == model.condition_key and "w" in samples:
+                place = {"split": split, "latent": "zw", "of": key}
+                w, z = samples["w"][of_split], samples["z"][of_split]
+                rows += [place | row for row in _information_rows(w, z, y[of_split], estimators, seed)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -65,9 +74,31 @@ def _splits(model: DisentangledModel) -> Iterator[tuple[str, np.ndarray | None, 
         yield "held-out", train, held_out
 
 
+def _without_rare(key: str, y: np.ndarray, splits) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and the cells whose label has enough cells in every split to be probed."""
+    common = set(y)
+    for _, _, cells in splits:
+        names, counts = np.unique(y[cells], return_counts=True)
+        common &= set(names[counts >= MIN_CELLS])
+    rare = sorted(set(y) - common)
+    if len(common) < 2:
+        raise ValueError(
+            f"{key!r} has fewer than two labels with {MIN_CELLS} cells in every split; hold out more cells, or merge "
+            "labels."
+        )
+    if rare:
+        warnings.warn(
+            f"{key!r}: labels with fewer than {MIN_CELLS} cells in a split are left out of the report: {rare}.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return y, np.flatnonzero(np.isin(y, sorted(common)))
+
+
 def _probe_rows(x, y, train, cells, kinds, seed) -> Iterator[dict[str, Any]]:
-    if train is None:
-        x, y = x[cells], y[cells]
+    rows = cells if train is None else np.union1d(train, cells)
+    x, y = x[rows], y[rows]
+    train = None if train is None else np.flatnonzero(np.isin(rows, train))
     best = None
     for kind in kinds:
         result = metrics.probe(x, y, kind=kind, train=train, seed=seed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True)
@@ -48,3 +49,16 @@ class Weights:
                 raise ValueError(
                     f"weights.{field.name} is {value!r}; give a finite number of at least 0 (0 drops the term)."
                 )
+
+
+def complete(weights: Weights | Mapping[str, float] | None, default: Weights) -> Weights:
+    """The weights a user means: all of them, some that differ from the default, or the default."""
+    if weights is None or isinstance(weights, Weights):
+        return weights or default
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights is a {type(weights).__name__}; give a dictionary of some weights, or Weights(...).")
+    names = [field.name for field in fields(Weights)]
+    unknown = set(weights) - set(names)
+    if unknown:
+        raise ValueError(f"weights has {sorted(unknown)[0]!r}, which is no term of the objective; choose from {names}.")
+    return replace(default, **weights)

@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import scanpy as sc
+import torch
 from anndata import AnnData
 from matplotlib.axes import Axes
 from umap import UMAP
@@ -80,8 +81,11 @@ def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) ->
     if latent.shape[1] == 2:
         drawing.obsm["X_drawn"], label = latent, key.removeprefix("X_")
     else:
+        # numba, inside, would leave torch with another number of threads.
+        n_threads = torch.get_num_threads()
         umap = UMAP(n_neighbors=n_neighbors, random_state=seed, n_jobs=1)
         drawing.obsm["X_drawn"], label = umap.fit_transform(latent), "UMAP"
+        torch.set_num_threads(n_threads)
     order = np.random.default_rng(seed).permutation(drawing.n_obs)
     return drawing[order].copy(), label
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from inspect import signature
 
 import torch
 from scvi import REGISTRY_KEYS
@@ -57,6 +58,12 @@ class AdversarialPlan(TrainingPlan):
             )
         if gradient_clip is not None and gradient_clip <= 0:
             raise ValueError(f"gradient_clip is {gradient_clip}; give a norm above 0, or None not to clip.")
+        unknown = set(kwargs) - set(signature(TrainingPlan.__init__).parameters)
+        if unknown:
+            ours = [
+                name for name in signature(type(self).__init__).parameters if name not in ("self", "module", "kwargs")
+            ]
+            raise TypeError(f"plan_kwargs has {sorted(unknown)[0]!r}, which the plan does not take; it takes {ours}.")
         for unsupported in ("reduce_lr_on_plateau", "update_only_decoder", "n_steps_kl_warmup"):
             if kwargs.get(unsupported):
                 raise ValueError(f"{unsupported} does not work with two players; leave it out.")
