@@ -18,10 +18,10 @@ demo: $(VENV)/.installed
 	$(BIN)/discovr-sc demo --out demo
 
 test: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not long"
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not long"
 
 test-long: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -m long
 
 lint: $(VENV)/.installed-test
 	$(INSTALL) -e ".[dev]"

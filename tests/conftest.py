@@ -15,14 +15,13 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 if "DISCOVR_SC_DATA" not in os.environ and SHARED_DATA.is_dir():
     os.environ["DISCOVR_SC_DATA"] = str(SHARED_DATA)
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def _quiet_and_seeded():
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("scvi").setLevel(logging.ERROR)
     scvi.settings.seed = 0
+    torch.set_num_threads(1)  # for every test: numba, once it runs, raises the number
 
 
 @pytest.fixture
