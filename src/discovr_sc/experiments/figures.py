@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-if TYPE_CHECKING:
-    from discovr_sc.experiments.results import Results
-
 Sketches = dict[tuple[str, str], dict[str, np.ndarray]]
 
 
-def draw_parametric(results: Results, sketches: Sketches) -> dict[str, Figure]:
+def draw_parametric(sketches: Sketches) -> dict[str, Figure]:
     """Posteriors of every method against the truth: a row for each method, y = 0 and 1 left and right."""
     methods = [(method, arrays) for (_, method), arrays in sketches.items()]
     figure, axes = plt.subplots(
@@ -50,7 +45,7 @@ def _posterior_panel(ax: Axes, arrays: dict[str, np.ndarray], latent: str, y: in
     ax.set(yticks=[], ylim=(0, 2))
 
 
-def draw_swiss_roll(results: Results, sketches: Sketches) -> dict[str, Figure]:
+def draw_swiss_roll(sketches: Sketches) -> dict[str, Figure]:
     """The data with DisCoVR's latents and reconstructions; and all methods' z and w side by side."""
     figures = {}
     ours = next((arrays for (_, method), arrays in sketches.items() if method == "discovr"), None)
@@ -60,7 +55,7 @@ def draw_swiss_roll(results: Results, sketches: Sketches) -> dict[str, Figure]:
     return figures
 
 
-def draw_ablations(results: Results, sketches: Sketches) -> dict[str, Figure]:
+def draw_ablations(sketches: Sketches) -> dict[str, Figure]:
     """Latents of every variant side by side."""
     return {"latents": _latents_figure({variant: arrays for (variant, _), arrays in sketches.items()})}
 

@@ -23,11 +23,13 @@ def write_report(results: Results, preset: str) -> str:
         text += _ranks(results, variant, preset)
     if study.draw is not None:
         sketches = results.sketches(preset)
-        for name, figure in (study.draw(results, sketches) if sketches else {}).items():
+        for name, figure in (study.draw(sketches) if sketches else {}).items():
             path = results.folder / f"{study.file_stem}_{name}.png"
             figure.savefig(path, dpi=110)
             plt.close(figure)
             text += f"\n![{name}]({path.name})\n"
+    if study.conclude is not None:
+        text += f"\n{study.conclude(results)}\n"
     (results.folder / f"{study.file_stem}.md").write_text(text)
     return text
 

@@ -42,6 +42,12 @@ def score_swiss_roll(run: Run) -> dict[str, float]:
     return {"score": leakage + 1 - z_r2, "probe_z_condition": leakage, "z_r2": z_r2}
 
 
+def conclude_search(results: Results) -> str:
+    """The noise scale of every method."""
+    scales = best_noise_scales(results)
+    return "Lowest score at: " + ", ".join(f"{method} {scale}" for method, scale in scales.items()) + "."
+
+
 def _search(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
     return Study(
         name=f"{study.name}-search",
@@ -52,6 +58,7 @@ def _search(study: Study, score, scales: tuple[float, ...], data: dict) -> Study
         variants={f"noise_scale={scale}": Variant(data=data, settings={"noise_scale": scale}) for scale in scales},
         methods={name: method for name, method in study.methods.items() if method.model is not None},
         headline=("score",),
+        conclude=conclude_search,
         n_seeds=2,
         first_seed=FIRST_SEED,
     )

@@ -85,7 +85,9 @@ class Study:
     sketch
         ``(Run) -> {name: array}``: what the figures of the first seed are drawn from.
     draw
-        ``(Results, {row key: arrays}) -> {figure name: Figure}``.
+        ``({(variant, method): arrays}) -> {figure name: Figure}``.
+    conclude
+        ``(Results) -> str``: what follows from the results, for the end of the report.
     n_seeds
         Default number of seeds.
     first_seed
@@ -102,6 +104,7 @@ class Study:
     headline: tuple[str, ...]
     sketch: Callable[..., dict[str, np.ndarray]] | None = None
     draw: Callable[..., dict[str, Figure]] | None = None
+    conclude: Callable[..., str] | None = None
     n_seeds: int = 10
     first_seed: int = 0
 

@@ -204,7 +204,7 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         matrix, place = find_data(adata, arguments["layer"], arguments["tensor_key"])
         if self.module.likelihood.counts:
             check_counts(matrix, place)
-        elif "logits" in self.module.likelihood.heads:
+        elif self.module.likelihood.unit_interval:
             check_unit_interval(matrix, place)
 
     @staticmethod

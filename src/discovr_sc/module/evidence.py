@@ -58,14 +58,13 @@ class EvidenceMixin:
         self,
         tensors: dict[str, Tensor],
         n_mc_samples: int = 1000,
-        return_mean: bool = False,
         kind: Literal["full", "marginal"] = "full",
-    ) -> Tensor | float:
+    ) -> Tensor:
         """Log p(x), ``(n,)``: of the full model with y summed out, or of the model of z alone."""
         estimate = self.log_joint if kind == "full" else self.log_marginal_z
         log_px = estimate(tensors, n_mc_samples=n_mc_samples)
         log_px = torch.logsumexp(log_px, dim=-1) if kind == "full" else log_px
-        return log_px.mean().item() if return_mean else log_px.cpu()
+        return log_px.cpu()
 
     def log_marginal_z(self, tensors: dict[str, Tensor], n_mc_samples: int) -> Tensor:
         """Log p(x) of the model of z alone, ``(n,)``; for methods that have one."""

@@ -35,6 +35,8 @@ class Likelihood(nn.Module):
     heads: ClassVar[tuple[str, ...]]
     #: Whether the data are counts with a library size.
     counts: ClassVar[bool] = False
+    #: Whether the data lie in [0, 1].
+    unit_interval: ClassVar[bool] = False
 
     def __init__(self, shape: tuple[int, ...], *, noise_scale: float, dispersion: str, n_batch: int):
         super().__init__()
@@ -82,6 +84,7 @@ class BernoulliLikelihood(Likelihood):
     """Bernoulli with decoded logits, for values in [0, 1]."""
 
     heads = ("logits",)
+    unit_interval = True
 
     def forward(self, outputs, size_factor, batch_index):
         """See :meth:`Likelihood.forward`."""
