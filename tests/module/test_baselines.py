@@ -115,7 +115,7 @@ def test_diva():
 @pytest.mark.parametrize("z_prior", ["learned", "standard"])
 def test_ccvae(z_prior, monkeypatch):
     module, tensors = build(CCVAEModule, prior="learned", z_prior=z_prior, n_classifier_samples=4)
-    extra = torch.randn(4, 6, 2)
+    extra = torch.randn(3, 6, 2)
     q, p = module(tensors, compute_loss=False)
     # The samples behind q(y|x), held fixed so that the hand computation can use them.
     monkeypatch.setattr(Normal, "rsample", lambda self, shape=(): self.loc + self.scale * extra)
@@ -124,7 +124,7 @@ def test_ccvae(z_prior, monkeypatch):
     def log_qy(w):
         return log_softmax(array(module.classifier(w)), axis=-1)[np.arange(6), Y]
 
-    samples = q["qw"].loc + q["qw"].scale * extra
+    samples = [q["w"], *(q["qw"].loc + q["qw"].scale * extra)]
     log_qy_x = logsumexp([log_qy(w) for w in samples], axis=0) - np.log(4)
     r = np.exp(log_qy(q["w"]) - log_qy_x)
     z_loc, z_scale = (
@@ -160,6 +160,16 @@ def test_ccvaes_weight_reaches_the_sample_of_w_through_nothing_but_the_reconstru
     assert at_classifier.abs().sum() > 0
     # The denominator, q(y|x), has samples of its own and does reach the encoder.
     assert torch.autograd.grad(term, module.w_encoder.loc.weight)[0].abs().sum() > 0
+
+
+def test_ccvaes_weight_is_bounded_by_its_number_of_samples():
+    """Also where the classifier is sure of the wrong label, as flipped labels make it."""
+    module, tensors = build(CCVAEModule, prior="learned", n_classifier_samples=3)
+    with torch.no_grad():
+        module.classifier.logits.weight.mul_(1e3)
+        q, p = module(tensors, compute_loss=False)
+        weight = module.objective(module.data(tensors), q, p, None)["rec"][0] / module.weights.rec
+    assert weight.max() <= 3 + 1e-4
 
 
 def test_cvae():
@@ -216,5 +226,7 @@ def test_importance_weights_have_every_latent_once(module_cls):
 def test_bad_settings_raise():
     with pytest.raises(ValueError, match=r"z_prior='flat'.*'standard'"):
         build(CCVAEModule, prior="learned", z_prior="flat")
+    with pytest.raises(ValueError, match="n_classifier_samples=0; give at least 1"):
+        build(CCVAEModule, prior="learned", n_classifier_samples=0)
     with pytest.raises(ValueError, match=r"looks at the reconstruction, which CSVAEModule does not have.*\['latent'\]"):
         build(CSVAEModule, prior="separable", adversary="reconstruction")

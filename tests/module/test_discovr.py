@@ -14,7 +14,7 @@ from torch.distributions import Normal
 from discovr_sc import Weights
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.module.alignment import mmd
-from discovr_sc.module.evidence import shares
+from discovr_sc.module.evidence import Given, shares
 
 
 def batch_of(x, y):
@@ -233,3 +233,33 @@ def test_w_starts_as_a_copy_of_z_where_they_share_a_space():
     assert w[first].shape[1] == z[first].shape[1] + 2 and w[first][:, -2:].abs().sum() > 0
     other = DISCOVRModule((5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="learned", n_hidden=4)
     assert not torch.equal(other.z_encoder.loc.weight, other.w_encoder.loc.weight)
+
+
+def test_expression_from_z_is_the_average_and_not_the_louder_condition():
+    """A gene that one condition silences: zero inflation would explain the silent half away."""
+    module = DISCOVRModule((3,), 2, n_hidden=4)
+    assert type(module.likelihood).__name__ == "ZeroInflatedNegativeBinomialLikelihood"
+    assert type(module.likelihood_z).__name__ == "NegativeBinomialLikelihood"
+    x = torch.tensor([[0.0, 500.0, 500.0]] * 20 + [[100.0, 450.0, 450.0]] * 20)
+    given = Given(torch.full((40, 1), 1000.0), (torch.zeros(40, 1),), None)
+    z = torch.zeros(40, module.n_latent_z)
+    levels = {}
+    for likelihood_z in ("nb", "zinb"):
+        torch.manual_seed(0)
+        module = DISCOVRModule((3,), 2, n_hidden=4, likelihood_z=likelihood_z, use_batch_norm=False)
+        optimizer = torch.optim.Adam([*module.decoder_z.parameters(), *module.likelihood_z.parameters()], lr=0.05)
+        for _ in range(400):
+            optimizer.zero_grad()
+            px = module.decode_marginal(z, given)
+            (-module.likelihood_z.log_prob(px, x).mean()).backward()
+            optimizer.step()
+        levels[likelihood_z] = module.likelihood_z.reconstruction(px)[0, 0].item()
+    assert levels["nb"] == pytest.approx(0.05, abs=0.005)
+    assert levels["zinb"] > 0.08
+
+
+def test_both_likelihoods_are_for_counts_or_none():
+    with pytest.raises(ValueError, match="likelihood_z is a GaussianLikelihood and likelihood a ZeroInflated"):
+        DISCOVRModule((3,), 2, likelihood="zinb", likelihood_z="gaussian")
+    with pytest.raises(ValueError, match=r"likelihood_z='poisson' is not known; choose from \['gaussian'"):
+        DISCOVRModule((3,), 2, likelihood_z="poisson")

@@ -17,7 +17,8 @@ class CCVAEModule(DIVAModule):
     """Characteristic-capturing VAE: DIVA's graph, with a bound on log p(x, y) by importance weights.
 
     As in the original, the weight q(y|w)/q(y|x) multiplies the KL terms, too (the DisCoVR paper writes them outside);
-    q(y|x) = E q(y|w) is estimated with ``n_classifier_samples`` samples of w; and the gradient of the weight's
+    q(y|x) = E q(y|w) is estimated with ``n_classifier_samples`` samples of w, that of the weight's numerator among them
+    (this bounds the weight by their number: a flipped label could else blow it up); and the gradient of the weight's
     numerator reaches the classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition,
     p(z|y), which the original does not: ``z_prior="standard"`` gives the original's N(0, I).
 
@@ -34,6 +35,8 @@ class CCVAEModule(DIVAModule):
     def __init__(self, *args, z_prior: str = "learned", n_classifier_samples: int = 100, **kwargs):
         if z_prior not in ("learned", "standard"):
             raise ValueError(f"z_prior={z_prior!r} is not known; choose 'learned' or 'standard'.")
+        if n_classifier_samples < 1:
+            raise ValueError(f"n_classifier_samples={n_classifier_samples}; give at least 1.")
         self._z_prior = z_prior
         self.n_classifier_samples = n_classifier_samples
         super().__init__(*args, **kwargs)
@@ -67,6 +70,6 @@ class CCVAEModule(DIVAModule):
     def _log_qy_given_x(self, q: dict) -> Tensor:
         """Log q(y | x) = log E q(y | w), ``(n,)``."""
         s = self.n_classifier_samples
-        w = q["qw"].rsample((s,)).flatten(end_dim=1)  # (s n, n_latent_w)
+        w = torch.cat([q["w"].detach().unsqueeze(0), q["qw"].rsample((s - 1,))]).flatten(end_dim=1)  # (s n, n_latent_w)
         log_qy = self._log_qy(w, q["y"].repeat(s)).reshape(s, -1)
         return torch.logsumexp(log_qy, dim=0) - math.log(s)
