@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import torch
 from scvi import REGISTRY_KEYS
-from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
+from scvi.module.base import LossOutput, auto_move_data
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
 from torch.nn.functional import cross_entropy
@@ -16,12 +16,13 @@ from torch.nn.functional import cross_entropy
 from discovr_sc.module.evidence import EvidenceMixin, Given
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
+from discovr_sc.module.minified import MinifiedMixin
 from discovr_sc.module.networks import ADVERSARIES, NETWORKS, Adversary
 from discovr_sc.module.priors import PRIORS, ClassMeans
 from discovr_sc.module.weights import Weights
 
 
-class DisentangledModule(EvidenceMixin, BaseModuleClass):
+class DisentangledModule(MinifiedMixin, EvidenceMixin):
     """z shared by all conditions, w what the condition adds; both reconstruct the data.
 
     A subclass gives :meth:`objective`, and whatever its graphical model needs beyond the skeleton.
@@ -189,13 +190,15 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
     # Inference: q(z | x) q(w | x, y) --------------------------------------------------------------------------
 
     def _get_inference_input(self, tensors: dict[str, Tensor]) -> dict:
+        if self.minified_data_type is not None:
+            return self._cached_inference_input(tensors)
         return {
             "x": self.data(tensors),
             "y": self._known_conditions(tensors),
             "given": self._given(tensors),
         }
 
-    def inference(
+    def _regular_inference(
         self,
         x: Tensor,
         y: Tensor,
@@ -244,6 +247,8 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
         size_factor = None
         if self.likelihood.counts:
             size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
+            if size_factor is None:
+                size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
             if size_factor is None:
                 size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
         cats = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)

@@ -206,7 +206,7 @@ class EpochTotals:
 @contextmanager
 def frozen(module: torch.nn.Module | None):
     """Spare the gradients of a module's parameters while others train through it."""
-    parameters = [] if module is None else list(module.parameters())
+    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)
     try:
