@@ -59,9 +59,10 @@ def grow(old: nn.Module, new: nn.Module) -> dict[str, Tensor]:
 
 
 def _column_blocks(before: Tensor, fresh: Tensor, old: FCLayers, new: FCLayers) -> list[Block]:
-    """Columns of a fully connected layer: inputs and continuous covariates first, then every categorical covariate."""
-    inputs = Block(before.shape[1] - sum(old.n_cat_list), fresh.shape[1] - sum(new.n_cat_list))
-    return [inputs, *(Block(*sizes) for sizes in zip(old.n_cat_list, new.n_cat_list, strict=True))]
+    """Columns of a fully connected layer: inputs, continuous covariates, then every categorical covariate."""
+    inputs = Block(before.shape[1] - old.n_cov, fresh.shape[1] - new.n_cov)
+    continuous = Block(old.n_cov - sum(old.n_cat_list), new.n_cov - sum(new.n_cat_list))
+    return [inputs, continuous, *(Block(*sizes) for sizes in zip(old.n_cat_list, new.n_cat_list, strict=True))]
 
 
 def _place(before: Tensor, fresh: Tensor, blocks: list[Block]) -> tuple[Tensor, Tensor]:
