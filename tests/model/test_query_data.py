@@ -32,6 +32,11 @@ def train(adata, epochs=2, cls=DISCOVR, batch_key="batch", **settings):
     return model
 
 
+def assert_same(got, expected):
+    """Up to the rounding of sums over one more column of zeros."""
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def state(model):
     return {name: value.clone() for name, value in model.module.state_dict().items()}
 
@@ -91,16 +96,19 @@ def test_a_new_batch_leaves_old_cells_alone(adata, tmp_path, settings):
     reference = train(old, **settings)
     before = state(reference)
     model = DISCOVR.load_query_data(new.copy(), reference)
-    start = model.module.decoder.body.fc_layers[0][0].weight.detach().clone()
+    start = state(model)
     model.train(3, **QUIET)
     assert unchanged(reference, before)
-    changed = (model.module.decoder.body.fc_layers[0][0].weight != start).any(0)
+    for name, value in model.module.state_dict().items():
+        if not name.startswith("adversary."):
+            new_entries = model.trainable_.get(name, torch.zeros_like(value, dtype=torch.bool))
+            assert torch.equal(value[~new_entries], start[name][~new_entries]), name
+    body = "decoder.body.fc_layers.Layer 0.0.weight"
+    changed = (model.module.state_dict()[body] != start[body]).any(0)
     assert changed.nonzero().ravel().tolist() == [6 + 2]  # the column of the third batch
     copy = old.copy()
     for kind in ("z", "w"):
-        np.testing.assert_array_equal(
-            model.get_latent_representation(copy, kind=kind), reference.get_latent_representation(kind=kind)
-        )
+        assert_same(model.get_latent_representation(copy, kind=kind), reference.get_latent_representation(kind=kind))
     batch = next(iter(reference._batches(None, np.arange(50), 50)))
     q = reference.module.inference(**reference.module._get_inference_input(batch), use_means=True)
     with torch.no_grad():
@@ -109,7 +117,7 @@ def test_a_new_batch_leaves_old_cells_alone(adata, tmp_path, settings):
             mu_old, mu_new = (
                 getattr(m.module, decode)(*latents, m.module._given(batch)).mu for m in (reference, model)
             )
-            assert torch.equal(mu_old, mu_new)
+            torch.testing.assert_close(mu_new, mu_old)
     model.save(tmp_path / "model")
     loaded = DISCOVR.load(tmp_path / "model", new.copy())
     np.testing.assert_array_equal(loaded.get_latent_representation(), model.get_latent_representation())
@@ -141,7 +149,7 @@ def test_a_reference_from_disk_and_without_batches(adata, tmp_path):
     reference.save(tmp_path / "reference")
     model = DISCOVR.load_query_data(new.copy(), tmp_path / "reference")
     model.train(2, **QUIET)
-    np.testing.assert_array_equal(model.get_latent_representation(old.copy()), reference.get_latent_representation())
+    assert_same(model.get_latent_representation(old.copy()), reference.get_latent_representation())
     free = DISCOVR.load_query_data(new.copy(), str(tmp_path / "reference"), unfrozen=True)
     free.train(2, **QUIET)
     assert np.abs(free.get_latent_representation(old.copy()) - reference.get_latent_representation()).max() > 1e-4
@@ -181,7 +189,7 @@ def test_baselines_take_new_batches(adata, cls):
     reference = train(old, cls=cls)
     model = cls.load_query_data(new, reference)
     model.train(1, **QUIET)
-    np.testing.assert_array_equal(model.get_latent_representation(old.copy()), reference.get_latent_representation())
+    assert_same(model.get_latent_representation(old.copy()), reference.get_latent_representation())
 
 
 # New conditions -------------------------------------------------------------------------------------------------
@@ -221,9 +229,8 @@ def test_without_old_cells_these_keep_their_answers(adata, prior):
     reference = train(old, prior=prior)
     model = reference.add_condition(new, old_cells=False, max_epochs=2, **QUIET)
     for kind in ("z", "w"):
-        np.testing.assert_array_equal(
-            model.get_latent_representation(old.copy(), kind=kind), reference.get_latent_representation(kind=kind)
-        )
+        got = model.get_latent_representation(old.copy(), kind=kind)
+        assert_same(got, reference.get_latent_representation(kind=kind))
     start = reference.module.w_encoder.features.fc_layers[0][0].weight
     after = model.module.w_encoder.features.fc_layers[0][0].weight
     assert torch.equal(after[:, :-1], start)

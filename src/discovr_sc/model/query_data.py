@@ -40,7 +40,7 @@ class QueryDataMixin(ArchesMixin):
         Training then changes only what belongs to the new categories: their columns of the decoders and, with
         ``encode_covariates``, of the encoders; with ``dispersion="gene-batch"`` their dispersions. The adversary plays
         on. All else is as in the reference, batch normalisation and class means included, so that cells of the old
-        batches keep their latents and reconstructions exactly. (scvi-tools' own freezing would also train the columns
+        batches keep their latents and reconstructions. (scvi-tools' own freezing would also train the columns
         of the conditions, and with them the w of old cells.)
 
         Parameters
@@ -145,7 +145,7 @@ class QueryDataMixin(ArchesMixin):
 
         With old cells to compare with, everything trains for a short time, on as many cells of each condition: z must
         learn to hide the new condition, and the decoder what it does. Without them only what belongs to the new
-        conditions is trained, and the adversary: old cells then keep their latents and reconstructions exactly, but
+        conditions is trained, and the adversary: old cells then keep their latents and reconstructions, but
         the new condition is explained as a place among the old ones, and stays visible in z.
 
         Parameters
