@@ -167,7 +167,7 @@ def test_queries_without_conditions_and_with_other_genes(adata):
 
 def test_queries_that_cannot_be_loaded(adata):
     old, new = split(adata, "batch", "batch_2")
-    reference = train(old)
+    reference, untrained = train(old), DISCOVR(old, n_hidden=4)
     with pytest.raises(ValueError, match="nothing to learn; pass adata to the reference's methods"):
         DISCOVR.load_query_data(old.copy(), reference)
     with pytest.raises(TypeError, match="reference_model is a int; give a trained DISCOVR"):
@@ -178,7 +178,6 @@ def test_queries_that_cannot_be_loaded(adata):
     frozen.obs["condition"] = "frozen"
     with pytest.raises(ValueError, match="category 'frozen'.*add_condition"):
         DISCOVR.load_query_data(frozen, reference)
-    untrained = DISCOVR(old, n_hidden=4)
     with pytest.raises(RuntimeError, match="train the model"):
         DISCOVR.load_query_data(new.copy(), untrained)
 

@@ -200,6 +200,7 @@ class QueryDataMixin(ArchesMixin):
         n_old = 0 if self.train_indices is None else len(self.train_indices)
         model.module.condition_probs.copy_(self._grown_probs(model, n_old, adata.n_obs))
         new_rows = np.arange(joined.n_obs - adata.n_obs, joined.n_obs)
+        model.module.eval()  # batch normalisation is not to learn from the new cells alone
         model.module.fit_class_means(model._make_data_loader(joined, indices=new_rows))
         if old is None:
             model._train_only(is_new)
