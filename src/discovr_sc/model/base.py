@@ -76,8 +76,8 @@ class DisentangledModel(QueryMixin, QueryDataMixin, UnsupervisedTrainingMixin, R
             ``["stim", "donor"]`` asks z to tell neither, and w to tell both.
         unlabeled_category
             Label of cells whose condition is unknown; with it, missing labels are unknown, too. Such cells are trained
-            on with a condition that is drawn from its posterior given the cell, as the model has it at that step. In
-            a query missing labels are unknown in any case.
+            on with the terms that do not need a condition, log p(x | z) and KL(q(z | x) || p(z)), which only DISCOVR
+            has. In a query missing labels are unknown in any case.
         layer
             Layer with the counts; ``X`` by default.
         batch_key
@@ -219,8 +219,11 @@ class DisentangledModel(QueryMixin, QueryDataMixin, UnsupervisedTrainingMixin, R
     def _n_cats_per_cov(self) -> tuple[int, ...]:
         return tuple(self._state_registry(REGISTRY_KEYS.CAT_COVS_KEY).get("n_cats_per_key", ()))
 
+    def _condition_codes(self) -> np.ndarray:
+        return self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+
     def _condition_frequencies(self) -> np.ndarray | None:
-        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        codes = self._condition_codes()
         # A loaded model may be given cells of unknown condition; its own frequencies come from the saved state.
         counts = np.bincount(codes[codes >= 0], minlength=self.summary_stats.n_labels)
         return counts / counts.sum() if counts.sum() else None
@@ -276,6 +279,11 @@ class DisentangledModel(QueryMixin, QueryDataMixin, UnsupervisedTrainingMixin, R
             raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
         if self.minified_data_type is not None:
             raise ValueError("The model's data are minified; load it with the data that it was trained on to train it.")
+        if self.adata is not None and not self.module.has_z_likelihood and (self._condition_codes() < 0).any():
+            raise ValueError(
+                f"adata has cells of unknown condition; {type(self).__name__} has no likelihood of x given z alone to "
+                "train on them. Drop these cells."
+            )
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
@@ -296,8 +304,7 @@ class DisentangledModel(QueryMixin, QueryDataMixin, UnsupervisedTrainingMixin, R
             self.module.fit_class_means(datamodule.train_dataloader())
             return
         if self.trainable_ is None:
-            codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
-            labelled = self.train_indices[codes[self.train_indices] >= 0]
+            labelled = self.train_indices[self._condition_codes()[self.train_indices] >= 0]
             self.module.fit_class_means(self._make_data_loader(self.adata, indices=labelled))
         self.trained_on_ = fingerprint(self.adata)
 

@@ -9,7 +9,6 @@ import anndata
 import numpy as np
 import torch
 from anndata import AnnData
-from scvi import REGISTRY_KEYS
 from scvi.model.base import ArchesMixin
 
 from discovr_sc.model.checks import check_new_conditions
@@ -46,7 +45,8 @@ class QueryDataMixin(ArchesMixin):
         Parameters
         ----------
         adata
-            New cells, with the columns that the reference was set up with; conditions as in the reference, or missing.
+            New cells, with the columns that the reference was set up with; conditions as in the reference. Cells of
+            unknown condition teach the decoder of z alone.
         reference_model
             A trained model, or the folder of a saved one.
         inplace_subset_query_vars
@@ -225,7 +225,7 @@ class QueryDataMixin(ArchesMixin):
 
     def _grown_probs(self, model: Self, n_old: int, n_new: int) -> torch.Tensor:
         """p(y) with the new conditions: their share of the cells that the models have been trained on."""
-        codes = model.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()[-n_new:]
+        codes = model._condition_codes()[-n_new:]
         counts = torch.as_tensor(np.bincount(codes, minlength=model.module.n_conditions), dtype=torch.float32)
         counts[: self.module.n_conditions] += n_old * self.module.condition_probs.cpu()
         return counts / counts.sum()

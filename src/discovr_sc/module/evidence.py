@@ -160,24 +160,8 @@ class EvidenceMixin:
         unknown = y < 0
         if unknown.any():
             y = y.clone()
-            y[unknown] = Categorical(logits=self._log_joint_now(take(tensors, unknown))).sample().to(y.device)
+            y[unknown] = Categorical(logits=self.log_joint(take(tensors, unknown))).sample().to(y.device)
         return y
-
-    def _log_joint_now(self, tensors: dict[str, Tensor]) -> Tensor:
-        """:meth:`log_joint`; in training from one sample, anew in every step, and without a trace in batch norms.
-
-        A condition drawn by it gives an unbiased gradient of log sum_k p(k) exp(bound on log p(x | k)): what training
-        without labels maximises.
-        """
-        if not self.training:
-            return self.log_joint(tensors)
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
-        try:
-            return self.log_joint(tensors, n_mc_samples=1, seed=int(torch.randint(2**31, ())))
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
 
 
 def shares(n_mc_samples: int) -> dict[float, float]:

@@ -39,7 +39,8 @@ class ClassMeans(nn.Module):
         """Means of z, ``(K, n_latent_z)``, for z ``(n, n_latent_z)`` and condition codes y ``(n,)``."""
         if not self.training:
             return self.means
-        sums, counts = self._sums(z, y)
+        known = y >= 0
+        sums, counts = self._sums(z[known], y[known])
         present = (counts > 0).unsqueeze(-1)
         means = torch.where(present, sums / counts.clamp(min=1).unsqueeze(-1), self.means)
         self._update_running(means.detach(), present)
