@@ -64,8 +64,9 @@ def test_several_keys_through_setup_save_queries_and_report(counts, tmp_path):
     query.obs["sex"] = "x"
     with pytest.raises(ValueError, match=r"has the category '.* & x', which the model was not trained on"):
         model.get_latent_representation(query)
+    query = counts.copy()
+    del query.obs["sex"]
     with pytest.warns(UserWarning, match="no column 'sex'.*unknown"):
-        del query.obs["sex"]
         model.get_latent_representation(query)
 
 
@@ -155,16 +156,17 @@ def test_a_cell_of_unknown_condition_has_the_terms_of_z_alone(counts, prior):
 
 
 def test_hidden_labels_are_recovered():
-    """With 80 % of the labels hidden, 4 of 5 of the hidden ones are found."""
+    """With 80 % of the labels hidden, most of the hidden ones are found."""
     adata = data.simulate_counts(600, 40, n_types=2, n_effect_genes=15, effect_size=1.5, seed=3)
     truth = adata.obs["condition"].astype(str)
     hidden = np.random.default_rng(0).random(600) < 0.8
     adata.obs["stim"] = truth.where(~hidden, "?")
     DISCOVR.setup_anndata(adata, "stim", unlabeled_category="?")
-    model = DISCOVR(adata, n_latent_z=4, n_hidden=32, weights={"adv": 10.0, "mmd": 0.0})
-    model.train(40, **QUIET)
+    model = DISCOVR(adata, n_latent_z=4, n_hidden=32, n_hidden_adversary=32, weights={"adv": 10.0, "mmd": 0.0})
+    plan = {"lr": 3e-3, "n_adversary_steps": 2}
+    model.train(60, batch_size=64, plan_kwargs=plan, check_val_every_n_epoch=60, **QUIET)
     guess = model.predict_condition(indices=np.flatnonzero(hidden), n_samples=8).idxmax(axis=1)
-    assert (guess == truth[hidden]).mean() > 0.8
+    assert (guess == truth[hidden]).mean() > 0.85  # 0.95 when this was written
 
 
 def test_labels_that_are_not_there(counts):
