@@ -15,20 +15,25 @@ from scvi.data.fields import (
     NumericalJointObsField,
     NumericalObsField,
 )
-from scvi.model.base import BaseModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
+from scvi.model.base import RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 
+from discovr_sc._scvi import minify_type
 from discovr_sc.model.checks import check_counts, check_query, check_setup, check_unit_interval, find_data, fingerprint
+from discovr_sc.model.conditions import condition_keys
 from discovr_sc.model.fields import ConditionField, TensorField
+from discovr_sc.model.minified import MinifiedMixin
 from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
 from discovr_sc.model.queries import QueryMixin
+from discovr_sc.model.query_data import QueryDataMixin
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.module.surgery import training_only
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
 #: Cells that a training shows the model by default, counted again in every epoch.
 CELLS_TO_SEE = 800_000
 
 
-class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseModelClass):
+class DisentangledModel(QueryMixin, QueryDataMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, MinifiedMixin):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]
@@ -48,8 +53,9 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
     def setup_anndata(
         cls,
         adata: AnnData,
-        condition_key: str,
+        condition_key: str | list[str],
         *,
+        unlabeled_category: str | None = None,
         layer: str | None = None,
         batch_key: str | None = None,
         size_factor_key: str | None = None,
@@ -65,7 +71,13 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         adata
             Cells in rows. scvi-tools adds entries ``_scvi_*`` to ``obs``, ``obsm`` and ``uns``; the rest is left alone.
         condition_key
-            Column of ``obs`` with the condition of each cell: at least two categories, no missing values.
+            Column of ``obs`` with the condition of each cell: at least two categories, no missing values. Several
+            columns make conditions of their combinations that occur, named as in ``"stim & donor_1"``:
+            ``["stim", "donor"]`` asks z to tell neither, and w to tell both.
+        unlabeled_category
+            Label of cells whose condition is unknown; with it, missing labels are unknown, too. Such cells are trained
+            on with the terms that do not need a condition, log p(x | z) and KL(q(z | x) || p(z)), which only DISCOVR
+            has. In a query missing labels are unknown in any case.
         layer
             Layer with the counts; ``X`` by default.
         batch_key
@@ -93,7 +105,12 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
                 "are not needed."
             )
         if "source_registry" in kwargs:
-            check_query(adata, kwargs["source_registry"], extend_categories=kwargs.get("extend_categories", False))
+            check_query(
+                adata,
+                kwargs["source_registry"],
+                extend_categories=kwargs.get("extend_categories", False),
+                extend_conditions=kwargs.get("extend_conditions", False),
+            )
         else:
             check_setup(adata, setup_method_args["setup_args"])
 
@@ -105,12 +122,14 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         fields = [
             data_field,
             # scvi-tools' labels slot: its batch slot stays free for a real batch.
-            ConditionField(REGISTRY_KEYS.LABELS_KEY, condition_key),
+            ConditionField(REGISTRY_KEYS.LABELS_KEY, condition_key, unlabeled_category),
             CategoricalObsField(REGISTRY_KEYS.BATCH_KEY, batch_key),
             NumericalObsField(REGISTRY_KEYS.SIZE_FACTOR_KEY, size_factor_key, required=False),
             CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
             NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous_covariate_keys),
         ]
+        if minify_type(adata) is not None:
+            fields += cls._get_fields_for_adata_minification(minify_type(adata))
         manager = AnnDataManager(fields=fields, setup_method_args=setup_method_args)
         manager.register_fields(adata, **kwargs)
         cls.register_manager(manager)
@@ -151,6 +170,8 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
     def __init__(self, adata: AnnData | None = None, registry: dict | None = None, **module_settings):
         super().__init__(adata, registry)
         self.plan_defaults_ = dict(self._plan_defaults)
+        # What training may change, where a trained model was extended; None is all. See module/surgery.py.
+        self.trainable_ = None
         shape, data_scale = self._data_layout()
         self.module = self._module_cls(
             shape,
@@ -162,6 +183,7 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
             data_scale=data_scale,
             **module_settings,
         )
+        self.module.minified_data_type = self.minified_data_type
         if adata is not None:
             self._check_data(adata)
         self._model_summary_string = (
@@ -176,8 +198,13 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
 
     @property
     def condition_key(self) -> str:
-        """Column of ``obs`` with the condition."""
+        """Column of ``obs`` with the condition; for several columns the one that joins them."""
         return self._state_registry(REGISTRY_KEYS.LABELS_KEY)[ConditionField.ORIGINAL_ATTR_KEY]
+
+    @property
+    def condition_keys(self) -> list[str]:
+        """Columns of ``obs`` that make the condition."""
+        return condition_keys(self.registry["setup_args"]["condition_key"])
 
     def _state_registry(self, key: str) -> dict:
         return self.registry["field_registries"][key]["state_registry"]
@@ -192,14 +219,19 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
     def _n_cats_per_cov(self) -> tuple[int, ...]:
         return tuple(self._state_registry(REGISTRY_KEYS.CAT_COVS_KEY).get("n_cats_per_key", ()))
 
+    def _condition_codes(self) -> np.ndarray:
+        return self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+
     def _condition_frequencies(self) -> np.ndarray | None:
-        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        codes = self._condition_codes()
         # A loaded model may be given cells of unknown condition; its own frequencies come from the saved state.
         counts = np.bincount(codes[codes >= 0], minlength=self.summary_stats.n_labels)
         return counts / counts.sum() if counts.sum() else None
 
     def _check_data(self, adata: AnnData) -> None:
-        """Check that the values fit the likelihood."""
+        """Check that the values fit the likelihood; minified data have none."""
+        if minify_type(adata) is not None:
+            return
         arguments = self.registry["setup_args"]
         matrix, place = find_data(adata, arguments["layer"], arguments["tensor_key"])
         if self.module.likelihood.counts:
@@ -219,6 +251,7 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         *,
         batch_size: int = 256,
         early_stopping: bool = False,
+        balance_conditions: bool = False,
         plan_kwargs: dict[str, Any] | None = None,
         **kwargs,
     ) -> None:
@@ -232,6 +265,9 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
             Cells per step.
         early_stopping
             Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs.
+        balance_conditions
+            Draw training cells so that an epoch has as many cells of each condition, for conditions of unequal sizes.
+            p(y), in the model, stays at the conditions' shares of the data.
         plan_kwargs
             Of :class:`~discovr_sc.train.AdversarialPlan`: ``lr``, ``adversary_lr``, ``n_adversary_steps``,
             ``gradient_clip``, ``n_epochs_kl_warmup``, ``final_decay``, ...
@@ -241,23 +277,35 @@ class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEM
         """
         if batch_size < 2:
             raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
+        if self.minified_data_type is not None:
+            raise ValueError("The model's data are minified; load it with the data that it was trained on to train it.")
+        if self.adata is not None and not self.module.has_z_likelihood and (self._condition_codes() < 0).any():
+            raise ValueError(
+                f"adata has cells of unknown condition; {type(self).__name__} has no likelihood of x given z alone to "
+                "train on them. Drop these cells."
+            )
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
-        super().train(
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            plan_kwargs=self.plan_defaults_ | (plan_kwargs or {}),
-            **(defaults | kwargs),
-        )
+        if balance_conditions:
+            kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
+        with training_only(self.module, self.trainable_):
+            super().train(
+                max_epochs=max_epochs,
+                batch_size=batch_size,
+                early_stopping=early_stopping,
+                plan_kwargs=self.plan_defaults_ | (plan_kwargs or {}),
+                **(defaults | kwargs),
+            )
 
     def after_training(self, datamodule) -> None:
         """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
         if self.adata is None:
             self.module.fit_class_means(datamodule.train_dataloader())
             return
-        self.module.fit_class_means(self._make_data_loader(self.adata, indices=self.train_indices))
+        if self.trainable_ is None:
+            labelled = self.train_indices[self._condition_codes()[self.train_indices] >= 0]
+            self.module.fit_class_means(self._make_data_loader(self.adata, indices=labelled))
         self.trained_on_ = fingerprint(self.adata)
 
     def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,24 @@ from scipy.sparse import issparse
 from scvi import REGISTRY_KEYS, settings
 
 from discovr_sc._scvi import is_count_matrix
+from discovr_sc.model.conditions import SEPARATOR, condition_keys, condition_labels
 
 #: A column of that many different floats is a measurement, not a condition.
 MANY_NUMBERS = 20
+#: Cells from which a trained model can learn a new condition.
+MIN_NEW_CELLS = 20
 
 
 def check_setup(adata: AnnData, arguments: dict[str, Any]) -> None:
     """Check an AnnData that is to be trained on; ``arguments`` are those of ``setup_anndata``."""
-    check_condition(adata, arguments["condition_key"])
+    check_condition(adata, arguments["condition_key"], arguments.get("unlabeled_category"))
     _check_covariates(adata, arguments)
     check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
 
 
-def check_query(adata: AnnData, registry: dict, *, extend_categories: bool = False) -> None:
+def check_query(
+    adata: AnnData, registry: dict, *, extend_categories: bool = False, extend_conditions: bool = False
+) -> None:
     """Check an AnnData that a trained model is asked about, against the registry of its training data."""
     arguments = registry["setup_args"]
     states = {key: field["state_registry"] for key, field in registry["field_registries"].items()}
@@ -34,15 +40,45 @@ def check_query(adata: AnnData, registry: dict, *, extend_categories: bool = Fal
         check_genes(adata, states[REGISTRY_KEYS.X_KEY]["column_names"])
     _check_covariates(adata, arguments)
     check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
+    condition_key = arguments["condition_key"]
+    if not extend_conditions and all(key in adata.obs for key in condition_keys(condition_key)):
+        labels = condition_labels(adata.obs, condition_key, arguments.get("unlabeled_category"))
+        fix = "Rename the category, drop these cells, or teach the model the new condition with add_condition."
+        check_known_categories(labels, condition_key, states[REGISTRY_KEYS.LABELS_KEY]["categorical_mapping"], fix)
     known = {}
-    if arguments["condition_key"] in adata.obs:
-        known[arguments["condition_key"]] = states[REGISTRY_KEYS.LABELS_KEY]["categorical_mapping"]
     if not extend_categories:
         if arguments["batch_key"] is not None:
             known[arguments["batch_key"]] = states[REGISTRY_KEYS.BATCH_KEY]["categorical_mapping"]
         known |= states[REGISTRY_KEYS.CAT_COVS_KEY].get("mappings", {})
     for key, categories in known.items():
-        check_known_categories(adata.obs[key], key, categories)
+        fix = "Rename the category, drop these cells, or adapt the model to it with load_query_data."
+        check_known_categories(adata.obs[key], key, categories, fix)
+
+
+def check_new_conditions(adata: AnnData, registry: dict) -> None:
+    """Check cells that are to teach a trained model new conditions."""
+    arguments = registry["setup_args"]
+    keys = condition_keys(arguments["condition_key"])
+    check_columns(adata, keys, "condition_key")
+    check_query(adata, registry, extend_conditions=True)
+    labels = condition_labels(adata.obs, arguments["condition_key"], arguments.get("unlabeled_category"))
+    n_missing = int(labels.isna().sum())
+    if n_missing:
+        raise ValueError(
+            f"adata.obs[{keys[0]!r}] has no label for {n_missing} of {adata.n_obs} cells; new conditions are learned "
+            "from cells that have one. Drop the others."
+        )
+    known = registry["field_registries"][REGISTRY_KEYS.LABELS_KEY]["state_registry"]["categorical_mapping"]
+    old = [name for name in labels.cat.categories if name in set(known)]
+    if old:
+        raise ValueError(
+            f"adata has cells of {old[0]!r}, which the model knows; give cells of new conditions only, and old ones as "
+            "old_cells=..."
+        )
+    counts = labels.value_counts()
+    if counts.empty or counts.min() < MIN_NEW_CELLS:
+        few = f"{counts.min()} cells of {counts.idxmin()!r}" if len(counts) else "no cells"
+        raise ValueError(f"adata has {few}; a new condition needs at least {MIN_NEW_CELLS}.")
 
 
 def find_data(adata: AnnData, layer: str | None, tensor_key: str | None) -> tuple[Any, str]:
@@ -69,38 +105,52 @@ def find_data(adata: AnnData, layer: str | None, tensor_key: str | None) -> tupl
 # Columns of obs -------------------------------------------------------------------------------------------------
 
 
-def check_condition(adata: AnnData, key: str) -> None:
-    """Raise where a column cannot serve as the condition."""
-    check_columns(adata, [key], "condition_key")
-    labels = adata.obs[key]
+def check_condition(adata: AnnData, condition_key: str | Sequence[str], unlabeled_category: str | None = None) -> None:
+    """Raise where a column, or several together, cannot serve as the condition."""
+    keys = condition_keys(condition_key)
+    if not keys:
+        raise ValueError("condition_key is an empty list; name at least one column of adata.obs.")
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"condition_key {condition_key!r} names a column twice; name every column once.")
+    check_columns(adata, keys, "condition_key")
+    for key in keys:
+        values = adata.obs[key]
+        if pd.api.types.is_float_dtype(values) and values.nunique() > MANY_NUMBERS:
+            raise ValueError(
+                f"condition_key {key!r} holds {values.nunique()} different numbers; conditions are categories: cut the "
+                "column into groups, or give another."
+            )
+        if len(keys) > 1 and values.astype(str).str.contains(SEPARATOR, regex=False).any():
+            raise ValueError(
+                f"condition_key {key!r} has a label with {SEPARATOR!r}, which joins keys; rename the label."
+            )
+    labels = condition_labels(adata.obs, condition_key, unlabeled_category)
     n_missing = int(labels.isna().sum())
-    if n_missing:
+    if n_missing and unlabeled_category is None:
         raise ValueError(
-            f"condition_key {key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
-            f"(adata[adata.obs[{key!r}].notna()].copy()) or fill in their condition."
-        )
-    if pd.api.types.is_float_dtype(labels) and labels.nunique() > MANY_NUMBERS:
-        raise ValueError(
-            f"condition_key {key!r} holds {labels.nunique()} different numbers; conditions are categories: cut the "
-            "column into groups, or give another."
+            f"condition_key {condition_key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
+            f"(adata[adata.obs[{keys[0]!r}].notna()].copy()), fill in their condition, or say with "
+            "unlabeled_category=... that it is unknown."
         )
     counts = labels.value_counts()
     counts = counts[counts > 0]
     if len(counts) < 2:
+        has = f"one category, {counts.index[0]!r}" if len(counts) else "no label at all"
         raise ValueError(
-            f"condition_key {key!r} has one category, {counts.index[0]!r}; discovr_sc needs at least two conditions "
-            "to tell apart."
+            f"condition_key {condition_key!r} has {has}; discovr_sc needs at least two conditions to tell apart."
         )
     if counts.min() < 2:
         raise ValueError(
-            f"condition_key {key!r} has one cell only of {counts.idxmin()!r}; drop it, or join it to another condition."
+            f"condition_key {condition_key!r} has one cell only of {counts.idxmin()!r}; drop it, or join it to another "
+            "condition."
         )
 
 
 def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
     """Batch, covariates and size factors: there, complete, and numbers where numbers are needed."""
-    condition = arguments["condition_key"]
-    for argument in ("batch_key", "categorical_covariate_keys"):
+    for argument, condition in product(
+        ("batch_key", "categorical_covariate_keys"), condition_keys(arguments["condition_key"])
+    ):
         if condition == arguments[argument] or condition in (arguments[argument] or ()):
             raise ValueError(
                 f"{argument} and condition_key both name {condition!r}: decoders that see the condition beside z "
@@ -145,13 +195,13 @@ def check_columns(adata: AnnData, keys: Sequence[str], argument: str) -> None:
             raise KeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
 
 
-def check_known_categories(values: pd.Series, key: str, known: Sequence) -> None:
+def check_known_categories(values: pd.Series, key: str | Sequence[str], known: Sequence, fix: str) -> None:
     """Raise where a column has a category that the model has not seen; missing values pass."""
     unseen = pd.Index(values.dropna().unique()).difference(pd.Index(known))
     if len(unseen):
         raise ValueError(
             f"adata.obs[{key!r}] has the category {unseen[0]!r}, which the model was not trained on; it knows "
-            f"{list(known)}. Rename the category, or drop these cells."
+            f"{list(known)}. {fix}"
         )
 
 
@@ -166,7 +216,7 @@ def check_genes(adata: AnnData, expected: Sequence[str]) -> None:
     if len(missing):
         raise ValueError(
             f"adata lacks {len(missing)} of the {len(expected)} genes that the model was trained on (the first is "
-            f"{missing[0]!r}); add them, or train on the genes that both have."
+            f"{missing[0]!r}); train on the genes that both have, or fill them with zeros by prepare_query_anndata."
         )
     raise ValueError(
         "adata has the model's genes in another order, or more genes; take adata[:, model.get_var_names()].copy()."

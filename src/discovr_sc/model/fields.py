@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,16 +12,32 @@ from scvi import settings
 from scvi.data.fields import CategoricalObsField, ObsmField
 
 from discovr_sc.model.checks import check_condition
+from discovr_sc.model.conditions import JOINT_COLUMN, condition_keys, condition_labels
 
 
 class ConditionField(CategoricalObsField):
-    """The condition: complete and with at least two categories in training, possibly unknown (-1) in a query."""
+    """The condition: at least two categories in training, unknown (-1) in a query or where the user allows it.
+
+    Parameters
+    ----------
+    registry_key
+        Key of the field in scvi-tools' registry.
+    condition_key
+        Column of ``obs``, or several; the conditions of several are kept in a column of their own.
+    unlabeled_category
+        Label of cells whose condition is unknown.
+    """
 
     UNKNOWN = -1
 
+    def __init__(self, registry_key: str, condition_key: str | Sequence[str], unlabeled_category: str | None = None):
+        super().__init__(registry_key, condition_key if isinstance(condition_key, str) else JOINT_COLUMN)
+        self._condition_key = condition_key
+        self._unlabeled_category = unlabeled_category
+
     def register_field(self, adata: AnnData) -> dict:
         """Register the categories that occur."""
-        labels = adata.obs[self._original_attr_key].astype("category").cat.remove_unused_categories()
+        labels = self._write_labels(adata)
         adata.obs[self.attr_key] = labels.cat.codes
         return {
             self.CATEGORICAL_MAPPING_KEY: labels.cat.categories.to_numpy(copy=True),
@@ -28,26 +45,35 @@ class ConditionField(CategoricalObsField):
         }
 
     def validate_field(self, adata: AnnData) -> None:
-        """Check the column for training."""
-        check_condition(adata, self._original_attr_key)
+        """Check the columns for training."""
+        check_condition(adata, self._condition_key, self._unlabeled_category)
 
     def transfer_field(
-        self, state_registry: dict, adata_target: AnnData, extend_categories: bool = False, **kwargs
+        self, state_registry: dict, adata_target: AnnData, extend_conditions: bool = False, **kwargs
     ) -> dict:
         """Transfer the field to a query, where missing labels and a missing column mean an unknown condition."""
-        key = self._original_attr_key
         mapping = state_registry[self.CATEGORICAL_MAPPING_KEY]
-        if key not in adata_target.obs:
+        absent = [key for key in condition_keys(self._condition_key) if key not in adata_target.obs]
+        if absent:
             warnings.warn(
-                f"adata.obs has no column {key!r}: the condition of all cells is taken as unknown.",
+                f"adata.obs has no column {absent[0]!r}: the condition of all cells is taken as unknown.",
                 UserWarning,
                 stacklevel=settings.warnings_stacklevel,
             )
             codes = np.full(adata_target.n_obs, self.UNKNOWN)
         else:
-            codes = pd.Categorical(adata_target.obs[key], categories=mapping).codes
+            labels = self._write_labels(adata_target)
+            if extend_conditions:
+                mapping = np.concatenate([mapping, labels.cat.categories.difference(mapping)])
+            codes = pd.Categorical(labels, categories=mapping).codes
         adata_target.obs[self.attr_key] = codes
-        return dict(state_registry)
+        return dict(state_registry) | {self.CATEGORICAL_MAPPING_KEY: mapping}
+
+    def _write_labels(self, adata: AnnData) -> pd.Series:
+        labels = condition_labels(adata.obs, self._condition_key, self._unlabeled_category)
+        if self._original_attr_key == JOINT_COLUMN:
+            adata.obs[JOINT_COLUMN] = labels
+        return labels
 
 
 class TensorField(ObsmField):

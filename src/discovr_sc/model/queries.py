@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
+from scvi.utils import unsupported_if_adata_minified
 
 from discovr_sc.model.checks import check_gene_list
+from discovr_sc.model.conditions import SEPARATOR
 from discovr_sc.model.report import disentanglement_report
 
 LatentKind = Literal["z", "w", "zw"]
@@ -79,12 +81,14 @@ class QueryMixin:
         arrays = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
         return (arrays[0], arrays[1]) if return_dist else arrays[0]
 
+    @unsupported_if_adata_minified
     @torch.inference_mode()
     def predict_condition(
         self,
         adata: AnnData | None = None,
         indices: Sequence[int] | None = None,
         *,
+        key: str | None = None,
         n_samples: int = 64,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
@@ -94,21 +98,46 @@ class QueryMixin:
         ----------
         adata, indices, batch_size
             See :meth:`get_latent_representation`.
+        key
+            Of several columns that make the condition, the one to predict; their combinations by default.
         n_samples
             Importance samples for each condition.
 
         Returns
         -------
         DataFrame of cells by conditions.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50, n_batches=2)
+        >>> DISCOVR.setup_anndata(adata, condition_key=["condition", "batch"])
+        >>> model = DISCOVR(adata)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> list(model.predict_condition(n_samples=2).columns)
+        ['control & batch_0', 'control & batch_1', 'treated_1 & batch_0', 'treated_1 & batch_1']
+        >>> list(model.predict_condition(key="condition", n_samples=2).columns)
+        ['control', 'treated_1']
         """
         self._check_if_trained(warn=False)
+        parts = None if key is None else self._condition_parts(key)
         adata = self._validate_anndata(adata)
         log_joint = [
             self.module.log_joint(tensors, n_mc_samples=n_samples).cpu()
             for tensors in self._batches(adata, indices, batch_size)
         ]
         probs = torch.softmax(torch.cat(log_joint), dim=-1).numpy()
-        return pd.DataFrame(probs, index=_names(adata, indices), columns=self.conditions)
+        probs = pd.DataFrame(probs, index=_names(adata, indices), columns=self.conditions)
+        return probs if parts is None else probs.T.groupby(parts, sort=False).sum().T
+
+    def _condition_parts(self, key: str) -> np.ndarray:
+        """What every condition says of one of the columns that make it."""
+        keys = self.condition_keys
+        if key not in keys:
+            raise ValueError(f"key={key!r} is not one of the columns that make the condition; choose from {keys}.")
+        if len(keys) == 1:
+            return self.conditions
+        return np.array([name.split(SEPARATOR)[keys.index(key)] for name in self.conditions])
 
     def disentanglement_report(
         self,
@@ -281,6 +310,7 @@ class QueryMixin:
         cell_axis = 1 if n_samples > 1 and not return_mean else 0
         return torch.cat(parts, dim=cell_axis).numpy()
 
+    @unsupported_if_adata_minified
     @torch.inference_mode()
     def get_reconstruction_error(
         self,
@@ -318,6 +348,7 @@ class QueryMixin:
         errors = torch.cat(errors).numpy()
         return float(errors.mean()) if return_mean else errors
 
+    @unsupported_if_adata_minified
     def get_marginal_ll(
         self,
         adata: AnnData | None = None,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 
 from discovr_sc import metrics
 from discovr_sc.model.checks import fingerprint
+from discovr_sc.model.conditions import condition_labels
 
 if TYPE_CHECKING:
     from discovr_sc.model.base import DisentangledModel
@@ -36,16 +38,9 @@ def disentanglement_report(
             "the report tells training cells from held-out ones and so needs the AnnData that the model was trained "
             "on; load the model with it."
         )
-    columns = [model.condition_key] + ([labels_key] if labels_key is not None else [])
-    for key in columns:
-        if key not in adata.obs:
-            raise KeyError(f"labels_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
-        if adata.obs[key].isna().any():
-            raise ValueError(f"labels_key {key!r} has missing values; fill them in or drop these cells.")
-        if adata.obs[key].nunique() > adata.n_obs / 2:
-            raise ValueError(f"labels_key {key!r} has {adata.obs[key].nunique()} different values; it needs groups.")
+    columns = _conditions(model) | ({} if labels_key is None else {labels_key: _shared_labels(adata, labels_key)})
     splits = list(_splits(model))
-    labels = {key: _without_rare(key, adata.obs[key].astype(str).to_numpy(), splits) for key in columns}
+    labels = {key: _without_rare(key, column, splits) for key, column in columns.items()}
     means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
     samples = {latent: model.get_latent_representation(kind=latent, give_mean=False) for latent in model.latents}
 
@@ -65,6 +60,25 @@ def disentanglement_report(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def _conditions(model: DisentangledModel) -> dict[str, pd.Series]:
+    """The condition of every cell (missing where unknown), and each of its parts where several columns make it."""
+    arguments = model.registry["setup_args"]
+    keys = model.condition_keys
+    columns = {model.condition_key: arguments["condition_key"]} | ({key: key for key in keys} if len(keys) > 1 else {})
+    unknown = arguments.get("unlabeled_category")
+    return {name: condition_labels(model.adata.obs, key, unknown) for name, key in columns.items()}
+
+
+def _shared_labels(adata: AnnData, key: str) -> pd.Series:
+    if key not in adata.obs:
+        raise KeyError(f"labels_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+    if adata.obs[key].isna().any():
+        raise ValueError(f"labels_key {key!r} has missing values; fill them in or drop these cells.")
+    if adata.obs[key].nunique() > adata.n_obs / 2:
+        raise ValueError(f"labels_key {key!r} has {adata.obs[key].nunique()} different values; it needs groups.")
+    return adata.obs[key]
+
+
 def _splits(model: DisentangledModel) -> Iterator[tuple[str, np.ndarray | None, np.ndarray]]:
     """Name, cells that a probe is fitted on (None: a part of the split), and cells of each split."""
     train = np.sort(model.train_indices)
@@ -74,13 +88,15 @@ def _splits(model: DisentangledModel) -> Iterator[tuple[str, np.ndarray | None, 
         yield "held-out", train, held_out
 
 
-def _without_rare(key: str, y: np.ndarray, splits) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and the cells whose label has enough cells in every split to be probed."""
-    common = set(y)
+def _without_rare(key: str, labels: pd.Series, splits) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and the cells that have one with enough cells in every split to be probed."""
+    known = labels.notna().to_numpy()
+    y = labels.astype(str).to_numpy()
+    common = set(y[known])
     for _, _, cells in splits:
-        names, counts = np.unique(y[cells], return_counts=True)
+        names, counts = np.unique(y[cells][known[cells]], return_counts=True)
         common &= set(names[counts >= MIN_CELLS])
-    rare = sorted(set(y) - common)
+    rare = sorted(set(y[known]) - common)
     if len(common) < 2:
         raise ValueError(
             f"{key!r} has fewer than two labels with {MIN_CELLS} cells in every split; hold out more cells, or merge "
@@ -92,7 +108,7 @@ def _without_rare(key: str, y: np.ndarray, splits) -> tuple[np.ndarray, np.ndarr
             UserWarning,
             stacklevel=4,
         )
-    return y, np.flatnonzero(np.isin(y, sorted(common)))
+    return y, np.flatnonzero(known & np.isin(y, sorted(common)))
 
 
 def _probe_rows(x, y, train, cells, kinds, seed) -> Iterator[dict[str, Any]]:

@@ -103,10 +103,11 @@ class DISCOVRModule(DisentangledModule):
             "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
         }
         if logits is not None:
-            log_g = -sum(cross_entropy(place, q["y"], reduction="none") for place in logits)
+            log_g = -sum(cross_entropy(place, q["y"], reduction="none", ignore_index=-1) for place in logits)
             terms["adv"] = (a.adv, log_g)
         if a.mmd > 0:
-            distance = mmd(q["qz"].loc, q["y"], self.n_conditions)
+            known = q["y"] >= 0
+            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions)
             terms["mmd"] = (a.mmd, distance.expand(len(x)))
         return terms
 

@@ -1,4 +1,8 @@
-"""Priors p(w | y): objects that give one Gaussian per condition."""
+"""Priors p(w | y): objects that give one Gaussian per condition.
+
+``uses_class_means`` tells whether they hang on the class means of z, ``can_grow`` whether a trained one can get a row
+for one more condition.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,8 @@ class ClassMeans(nn.Module):
         """Means of z, ``(K, n_latent_z)``, for z ``(n, n_latent_z)`` and condition codes y ``(n,)``."""
         if not self.training:
             return self.means
-        sums, counts = self._sums(z, y)
+        known = y >= 0
+        sums, counts = self._sums(z[known], y[known])
         present = (counts > 0).unsqueeze(-1)
         means = torch.where(present, sums / counts.clamp(min=1).unsqueeze(-1), self.means)
         self._update_running(means.detach(), present)
@@ -70,6 +75,7 @@ class ClassMeanPrior(nn.Module):
 
     uses_class_means = True
     in_space_of_z = True
+    can_grow = True
 
     def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int):
         super().__init__()
@@ -89,6 +95,7 @@ class MappedPrior(nn.Module):
 
     uses_class_means = True
     in_space_of_z = False
+    can_grow = True
 
     def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int, n_hidden: int = 32):
         super().__init__()
@@ -105,6 +112,7 @@ class LearnedPrior(nn.Module):
 
     uses_class_means = False
     in_space_of_z = False
+    can_grow = True
 
     def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int):
         super().__init__()
@@ -126,6 +134,8 @@ class FixedPrior(nn.Module):
         super().__init__()
         self.register_buffer("loc", loc)
         self.register_buffer("scale", scale)
+        # Where every condition has a place of its own, there is none for one more.
+        self.can_grow = bool((loc == loc[0]).all())
 
     def forward(self, class_means: Tensor | None = None) -> Normal:
         """Gaussians of shape ``(K, n_latent_w)``."""

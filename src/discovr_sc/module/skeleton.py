@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import torch
 from scvi import REGISTRY_KEYS
-from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
+from scvi.module.base import LossOutput, auto_move_data
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
 from torch.nn.functional import cross_entropy
@@ -16,12 +16,13 @@ from torch.nn.functional import cross_entropy
 from discovr_sc.module.evidence import EvidenceMixin, Given
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
+from discovr_sc.module.minified import MinifiedMixin
 from discovr_sc.module.networks import ADVERSARIES, NETWORKS, Adversary
 from discovr_sc.module.priors import PRIORS, ClassMeans
 from discovr_sc.module.weights import Weights
 
 
-class DisentangledModule(EvidenceMixin, BaseModuleClass):
+class DisentangledModule(MinifiedMixin, EvidenceMixin):
     """z shared by all conditions, w what the condition adds; both reconstruct the data.
 
     A subclass gives :meth:`objective`, and whatever its graphical model needs beyond the skeleton.
@@ -67,6 +68,8 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
     sees_condition: ClassVar[tuple[str, ...]] = ("w",)
     #: Whether the method has a likelihood of the data given z alone.
     has_z_likelihood: ClassVar[bool] = False
+    #: Terms of the objective that a cell of unknown condition has, where there is a likelihood given z alone.
+    terms_without_condition: ClassVar[tuple[str, ...]] = ("rec_z", "kl_z", "mmd")
     #: Where this method's adversary can look; nowhere if it has none.
     adversary_places: ClassVar[tuple[str, ...]] = ("latent",)
 
@@ -156,7 +159,7 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
 
     def encode(self, encoder: nn.Module, latent: str, h: Tensor, y: Tensor, given: Given) -> Normal:
         """q(latent | h), with the covariates that its encoder sees."""
-        condition = (y.unsqueeze(-1),) if latent in self.sees_condition else ()
+        condition = (y.clamp(min=0).unsqueeze(-1),) if latent in self.sees_condition else ()
         cats, cont = (given.cats, given.cont) if self.encode_covariates else ((), None)
         return encoder(h, *condition, *cats, cont=cont)
 
@@ -188,14 +191,18 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
 
     # Inference: q(z | x) q(w | x, y) --------------------------------------------------------------------------
 
-    def _get_inference_input(self, tensors: dict[str, Tensor]) -> dict:
+    def _get_inference_input(self, tensors: dict[str, Tensor], draw_unknown: bool = True) -> dict:
+        """Inputs of inference; unknown conditions are drawn from their posterior, or else (in training) stay -1."""
+        if self.minified_data_type is not None:
+            return self._cached_inference_input(tensors)
+        y = self._known_conditions(tensors) if draw_unknown else tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
         return {
             "x": self.data(tensors),
-            "y": self._known_conditions(tensors),
+            "y": y,
             "given": self._given(tensors),
         }
 
-    def inference(
+    def _regular_inference(
         self,
         x: Tensor,
         y: Tensor,
@@ -245,6 +252,8 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
         if self.likelihood.counts:
             size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
             if size_factor is None:
+                size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
+            if size_factor is None:
                 size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
         cats = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
         cats = () if cats is None else cats.long().split(1, dim=-1)
@@ -293,7 +302,7 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
     def latent_priors(self, q: dict[str, Tensor | Distribution]) -> dict[str, Normal]:
         """p(z) and p(w | y), for every cell."""
         class_means = self.class_means(q["z"], q["y"]) if self.prior.uses_class_means else None
-        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(class_means), q["y"])}
+        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(class_means), q["y"].clamp(min=0))}
 
     def likelihood_of(self, kind: Literal["full", "marginal"]) -> Likelihood:
         """The likelihood behind a reconstruction."""
@@ -357,6 +366,14 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
         q, p = inference_outputs, generative_outputs
         logits = None if self.adversary is None else self.adversary(self.adversary_views(q, p))
         terms = self.objective(self.data(tensors), q, p, logits)
+        known = q["y"] >= 0
+        if not known.all():
+            # Cells of unknown condition have the terms of z alone; every term is averaged over the cells that have it.
+            share = known / known.float().mean().clamp(min=1 / len(known))
+            terms = {
+                name: (weight, value if name in self.terms_without_condition else value * share)
+                for name, (weight, value) in terms.items()
+            }
         loss = sum(
             (weight * value).mean() * (kl_weight if name.startswith("kl") else 1.0)
             for name, (weight, value) in terms.items()
@@ -379,7 +396,8 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
     @staticmethod
     def adversary_loss(logits: list[Tensor], y: Tensor) -> Tensor:
         """What the adversary minimises: its cross-entropy, summed over the places it looks at."""
-        return sum(cross_entropy(place, y) for place in logits)
+        n_known = (y >= 0).sum().clamp(min=1)
+        return sum(cross_entropy(place, y, ignore_index=-1, reduction="sum") for place in logits) / n_known
 
     # The class means over the training set ----------------------------------------------------------------------
 
@@ -412,5 +430,6 @@ def copy_shared_weights(source: nn.Module, target: nn.Module) -> None:
 
 
 def adversary_accuracy(logits: list[Tensor], y: Tensor) -> Tensor:
-    """Accuracy of the best of the adversary's classifiers."""
-    return torch.stack([(place.argmax(-1) == y).float().mean() for place in logits]).max()
+    """Accuracy of the best of the adversary's classifiers, over cells of known condition."""
+    n_known = (y >= 0).sum().clamp(min=1)
+    return torch.stack([(place.argmax(-1) == y).sum() / n_known for place in logits]).max()

@@ -121,7 +121,7 @@ class AdversarialPlan(TrainingPlan):
         optimizers = self.optimizers()
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
         self._set_learning_rate(model_optimizer, batch_idx)
-        q, p = self.module(batch, compute_loss=False)
+        q, p = self.module(batch, compute_loss=False, get_inference_input_kwargs={"draw_unknown": False})
         if adversary_optimizer:
             self._train_adversary(adversary_optimizer[0], q, p)
         if "kl_weight" in self.loss_kwargs:
@@ -140,7 +140,8 @@ class AdversarialPlan(TrainingPlan):
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""
-        _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs)
+        keep_unknown = {"draw_unknown": False}
+        _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs, get_inference_input_kwargs=keep_unknown)
         self._validation_totals.add(losses)
 
     def on_train_epoch_end(self) -> None:
@@ -206,7 +207,7 @@ class EpochTotals:
 @contextmanager
 def frozen(module: torch.nn.Module | None):
     """Spare the gradients of a module's parameters while others train through it."""
-    parameters = [] if module is None else list(module.parameters())
+    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)
     try:

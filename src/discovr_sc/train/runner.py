@@ -9,6 +9,8 @@ import warnings
 from scvi import settings
 from scvi.train import TrainRunner
 
+from discovr_sc.module.surgery import set_training_mode
+
 
 class InterruptibleTrainRunner(TrainRunner):
     """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end."""
@@ -26,7 +28,7 @@ class InterruptibleTrainRunner(TrainRunner):
         in_main_thread = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
         # A model that was trained before is in evaluation mode, and Lightning would leave it there.
-        self.model.module.train()
+        set_training_mode(self.model.module, self.model.trainable_)
         try:
             super().__call__()
         except (KeyboardInterrupt, SystemExit) as stop:

@@ -1,0 +1,249 @@
+"""Teaching a trained model what it has not seen: new batches (scArches), and new conditions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import anndata
+import numpy as np
+import torch
+from anndata import AnnData
+from scvi.model.base import ArchesMixin
+
+from discovr_sc.model.checks import check_new_conditions
+from discovr_sc.module.surgery import grow
+
+#: Cells that the training of a new condition shows the model by default, counted again in every epoch.
+CELLS_TO_SEE = 80_000
+
+
+class QueryDataMixin(ArchesMixin):
+    """Models that learn from new data without being trained anew; the model that they start from stays as it is."""
+
+    # New batches -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load_query_data(
+        cls,
+        adata: AnnData,
+        reference_model: str | Path | Self,
+        *,
+        inplace_subset_query_vars: bool = False,
+        unfrozen: bool = False,
+        accelerator: str = "auto",
+        device: int | str = "auto",
+    ) -> Self:
+        """A model for cells of new batches (or new categories of covariates) that starts from a trained one (scArches).
+
+        Training then changes only what belongs to the new categories: their columns of the decoders and, with
+        ``encode_covariates``, of the encoders; with ``dispersion="gene-batch"`` their dispersions. The adversary plays
+        on. All else is as in the reference, batch normalisation and class means included, so that cells of the old
+        batches keep their latents and reconstructions. (scvi-tools' own freezing would also train the columns
+        of the conditions, and with them the w of old cells.)
+
+        Parameters
+        ----------
+        adata
+            New cells, with the columns that the reference was set up with; conditions as in the reference. Cells of
+            unknown condition teach the decoder of z alone.
+        reference_model
+            A trained model, or the folder of a saved one.
+        inplace_subset_query_vars
+            Take the reference's genes, in its order, from ``adata``; see also :meth:`prepare_query_anndata`.
+        unfrozen
+            Train everything.
+        accelerator, device
+            See :meth:`scvi.model.SCVI.load`.
+
+        Returns
+        -------
+        A model to :meth:`train`, on the new cells alone.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=300, n_genes=50, n_batches=3)
+        >>> is_new = adata.obs["batch"] == "batch_2"
+        >>> old, new = adata[~is_new].copy(), adata[is_new].copy()
+        >>> DISCOVR.setup_anndata(old, condition_key="condition", batch_key="batch")
+        >>> reference = DISCOVR(old)
+        >>> reference.train(max_epochs=1, enable_progress_bar=False)
+        >>> model = DISCOVR.load_query_data(new, reference)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> model.get_latent_representation().shape
+        (100, 10)
+        """
+        if isinstance(reference_model, str | Path):
+            reference_model = cls.load(str(reference_model), adata=False, accelerator=accelerator, device=device)
+        if not isinstance(reference_model, cls):
+            raise TypeError(
+                f"reference_model is a {type(reference_model).__name__}; give a trained {cls.__name__}, or its folder."
+            )
+        reference_model._check_if_trained(warn=False)
+        if inplace_subset_query_vars:
+            adata._inplace_subset_var(reference_model.get_var_names())
+        model = super().load_query_data(adata, reference_model, unfrozen=True, accelerator=accelerator, device=device)
+        is_new = grow(reference_model.module, model.module)
+        if not is_new and not unfrozen:
+            raise ValueError(
+                "adata has no batch and no category of a covariate that the reference does not know, so there is "
+                "nothing to learn; pass adata to the reference's methods, or set unfrozen=True to train it further."
+            )
+        model.plan_defaults_, model.trainable_ = dict(reference_model.plan_defaults_), None
+        if not unfrozen:
+            model._train_only(is_new)
+        return model
+
+    @staticmethod
+    def prepare_query_anndata(
+        adata: AnnData, reference_model: str | Path, return_reference_var_names: bool = False, inplace: bool = True
+    ):
+        """Give query data the reference's genes in its order; missing ones are filled with zeros.
+
+        See :meth:`scvi.model.base.ArchesMixin.prepare_query_anndata`.
+
+        Parameters
+        ----------
+        adata
+            New cells.
+        reference_model
+            A trained model, or the folder of a saved one.
+        return_reference_var_names
+            Only return the reference's genes.
+        inplace
+            Change ``adata``, rather than return a new one.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=100, n_genes=50)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+        >>> model = DISCOVR(adata)
+        >>> shuffled = adata[:, ::-1][:, :45].copy()
+        >>> list(DISCOVR.prepare_query_anndata(shuffled, model, inplace=False).var_names) == list(adata.var_names)
+        True
+        """
+        if isinstance(reference_model, Path):
+            reference_model = str(reference_model)
+        return ArchesMixin.prepare_query_anndata(adata, reference_model, return_reference_var_names, inplace)
+
+    # New conditions --------------------------------------------------------------------------------------------
+
+    def add_condition(
+        self,
+        adata: AnnData,
+        *,
+        old_cells: AnnData | bool = True,
+        max_epochs: int | None = None,
+        **train_kwargs,
+    ) -> Self:
+        """A model that knows this one's conditions and new ones, learned from a few cells.
+
+        It starts from this model, which stays as it is. The new conditions start at the mean of the old ones: in the
+        encoder of w, in the prior of w, and in the adversary's outputs.
+
+        With old cells to compare with, everything trains for a short time, on as many cells of each condition: z must
+        learn to hide the new condition, and the decoder what it does. Without them only what belongs to the new
+        conditions is trained, and the adversary: old cells then keep their latents and reconstructions, but
+        the new condition is explained as a place among the old ones, and stays visible in z.
+
+        Parameters
+        ----------
+        adata
+            Cells of new conditions only, with the columns that the model was set up with. 200 cells are enough for what
+            is measured in ``docs/results/new_condition.csv``.
+        old_cells
+            Cells of the old conditions to train with: by default the training cells of the model's own data. False
+            for none.
+        max_epochs
+            Passes over the cells; by default as many as show the model some 80,000 cells, from 5 to 400.
+        **train_kwargs
+            Of :meth:`train`.
+
+        Returns
+        -------
+        A trained model, whose data are the old cells followed by the new ones.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=300, n_genes=50, n_conditions=3)
+        >>> is_new = adata.obs["condition"] == "treated_2"
+        >>> old, new = adata[~is_new].copy(), adata[is_new].copy()
+        >>> DISCOVR.setup_anndata(old, condition_key="condition")
+        >>> model = DISCOVR(old)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> extended = model.add_condition(new, max_epochs=1, enable_progress_bar=False)
+        >>> list(extended.conditions), list(model.conditions)
+        (['control', 'treated_1', 'treated_2'], ['control', 'treated_1'])
+        """
+        self._check_if_trained(warn=False)
+        if not self.module.prior.can_grow:
+            raise ValueError(
+                "prior='separable' gives each condition a block of w and has none left for a new one; train a model "
+                "with all conditions, or use another prior."
+            )
+        check_new_conditions(adata, self.registry)
+        self._check_data(adata)
+        old = self._old_cells(old_cells)
+        joined = adata.copy() if old is None else _join(old, adata)
+        type(self).setup_anndata(
+            joined, source_registry=self.registry, extend_conditions=True, **self.registry["setup_args"]
+        )
+        settings = self.init_params_["non_kwargs"] | {
+            name: value for group in self.init_params_["kwargs"].values() for name, value in group.items()
+        }
+        model = type(self)(joined, **settings)
+        model.plan_defaults_ = dict(self.plan_defaults_)
+        is_new = grow(self.module, model.module)
+        n_old = 0 if self.train_indices is None else len(self.train_indices)
+        model.module.condition_probs.copy_(self._grown_probs(model, n_old, adata.n_obs))
+        new_rows = np.arange(joined.n_obs - adata.n_obs, joined.n_obs)
+        model.module.eval()  # batch normalisation is not to learn from the new cells alone
+        model.module.fit_class_means(model._make_data_loader(joined, indices=new_rows))
+        if old is None:
+            model._train_only(is_new)
+        if max_epochs is None:
+            max_epochs = int(np.clip(round(CELLS_TO_SEE / joined.n_obs), 5, 400))
+        model.train(max_epochs, **({"balance_conditions": old is not None} | train_kwargs))
+        return model
+
+    def _old_cells(self, old_cells: AnnData | bool) -> AnnData | None:
+        """Cells of known conditions to train with beside new ones; None for none."""
+        if isinstance(old_cells, AnnData):
+            # registers, and so checks, a copy
+            return self._validate_anndata(old_cells.copy())
+        if not old_cells:
+            return None
+        if self.adata is None or self.minified_data_type is not None:
+            raise ValueError(
+                "the model has no counts of its old cells; give them as old_cells=..., or old_cells=False to do "
+                "without."
+            )
+        return self.adata[np.sort(self.train_indices)].copy()
+
+    def _grown_probs(self, model: Self, n_old: int, n_new: int) -> torch.Tensor:
+        """p(y) with the new conditions: their share of the cells that the models have been trained on."""
+        codes = model._condition_codes()[-n_new:]
+        counts = torch.as_tensor(np.bincount(codes, minlength=model.module.n_conditions), dtype=torch.float32)
+        counts[: self.module.n_conditions] += n_old * self.module.condition_probs.cpu()
+        return counts / counts.sum()
+
+    def _train_only(self, is_new: dict[str, torch.Tensor]) -> None:
+        """Let training change the new entries and the adversary only."""
+        names = {name for name, _ in self.module.named_parameters()}
+        adversary = {name: None for name in names if name.startswith("adversary.")}
+        self.trainable_ = {name: mask for name, mask in is_new.items() if name in names} | adversary
+        # Decay would shrink what is to stay as it is.
+        self.plan_defaults_ |= {"weight_decay": 0.0}
+
+
+def _join(old: AnnData, new: AnnData) -> AnnData:
+    """Old cells followed by new ones, without what scvi-tools has written to them."""
+    cells = []
+    for adata in (old, new):
+        columns = [name for name in adata.obs if not name.startswith("_scvi")]
+        cells.append(AnnData(adata.X, adata.obs[columns], adata.var[[]], layers=adata.layers, obsm=adata.obsm))
+    overlap = old.obs_names.intersection(new.obs_names)
+    return anndata.concat(cells, join="inner", keys=["old", "new"], index_unique="-" if len(overlap) else None)
