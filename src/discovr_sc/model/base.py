@@ -18,6 +18,9 @@ from scvi.data.fields import (
 from scvi.model.base import BaseModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 
 from discovr_sc.model.checks import check_counts, check_query, check_setup, check_unit_interval, find_data, fingerprint
+from discovr_sc.model.counterfactual import CounterfactualMixin
+from discovr_sc.model.differential import DifferentialMixin
+from discovr_sc.model.effects import EffectMixin
 from discovr_sc.model.fields import ConditionField, TensorField
 from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
 from discovr_sc.model.queries import QueryMixin
@@ -28,7 +31,16 @@ from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 CELLS_TO_SEE = 800_000
 
 
-class DisentangledModel(QueryMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseModelClass):
+class DisentangledModel(
+    QueryMixin,
+    CounterfactualMixin,
+    DifferentialMixin,
+    EffectMixin,
+    UnsupervisedTrainingMixin,
+    RNASeqMixin,
+    VAEMixin,
+    BaseModelClass,
+):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]

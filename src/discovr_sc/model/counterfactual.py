@@ -1,0 +1,189 @@
+"""What a cell would express in a condition that it was not measured in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from anndata import AnnData
+from scvi import REGISTRY_KEYS
+
+from discovr_sc.module.counterfactual import FromNeighbors, FromPosterior, FromPrior
+from discovr_sc.module.evidence import Given
+
+#: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
+N_SAMPLES = {"scale": 25, "counts": 1}
+UNITS = {
+    "scale": "normalised expression: fractions of a cell's counts, which sum to 1 over genes",
+    "counts": "counts drawn from the model at the cell's own total (or size factor)",
+    "reconstruction": "mean of p(x | z, w), in the units of the data",
+}
+
+
+class CounterfactualMixin:
+    """Predictions of cells in other conditions: z of the cell, w of the target condition."""
+
+    #: Ways to choose w that the method has, the default first.
+    counterfactual_ways: ClassVar[tuple[str, ...]] = ("neighbors", "prior", "posterior")
+
+    def predict_counterfactual(
+        self,
+        adata: AnnData | None = None,
+        *,
+        target: str,
+        indices: Sequence[int] | None = None,
+        n_samples: int | None = None,
+        kind: Literal["scale", "counts"] = "scale",
+        by: Literal["neighbors", "prior", "posterior"] | None = None,
+        n_neighbors: int = 50,
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> AnnData:
+        """Predict cells in another condition: z of the cell itself, w of the target condition.
+
+        Parameters
+        ----------
+        adata
+            Cells; those of the training by default. They need not have been seen in training, nor their condition be
+            known.
+        target
+            Condition to predict the cells in.
+        indices
+            Rows to take; all by default.
+        n_samples
+            Samples of the latents to average over: by default 25 for ``kind="scale"`` and 1 for ``"counts"``, as a
+            mean of counts is no count.
+        kind
+            ``"scale"``: normalised expression, which sums to 1 over genes. ``"counts"``: counts drawn from the
+            likelihood at the cell's own total (or size factor), with the noise that real cells have. Models of other
+            data than counts predict the mean in the data's units and ignore this.
+        by
+            How w is chosen. ``"neighbors"``: from the posteriors of the training cells of the target condition that are
+            nearest in z. ``"prior"``: from p(w | target). ``"posterior"``: from q(w | x, target), which is told that the
+            cell as measured had been in the target condition. The default is the first of these that the method has
+            (CVAE has no w, and its posterior is the condition itself).
+        n_neighbors
+            For ``by="neighbors"``: how many to draw from.
+        seed
+            Of the samples: the same cells get the same prediction.
+        batch_size
+            Cells per pass.
+
+        Returns
+        -------
+        AnnData with the cells' own names, the prediction in ``X`` (in ``obsm`` for models with ``tensor_key``), and in
+        ``obs`` the cells' columns and ``source_condition`` and ``target_condition``; the column of conditions has the
+        target. ``uns["counterfactual"]`` has units and settings.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+        >>> model = DISCOVR(adata)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> treated = model.predict_counterfactual(target="treated_1", indices=[0, 1, 2])
+        >>> treated.shape, round(float(treated.X.sum()), 3)
+        ((3, 50), 3.0)
+        """
+        self._check_if_trained(warn=False)
+        if kind not in N_SAMPLES:
+            raise ValueError(f"kind={kind!r} is not known; choose from {list(N_SAMPLES)}.")
+        if kind == "counts" and not self.module.likelihood.counts:
+            raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
+        n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
+        if n_samples < 1:
+            raise ValueError(f"n_samples={n_samples}; give a whole number of at least 1.")
+        code = self._condition_code(target, "target")
+        way = self._way(by, code, n_neighbors)
+        adata = self._validate_anndata(adata)
+        parts = []
+        with seeded(seed):
+            for tensors in self._batches(adata, indices, batch_size):
+                z, w, given = self._latents_under(tensors, code, way, n_samples)
+                px = self._decode(z, w, given)
+                values = px.sample() if kind == "counts" else self.module.likelihood.reconstruction(px)
+                parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
+        settings = {"target": target, "by": by or self.counterfactual_ways[0], "n_samples": n_samples}
+        return self._as_anndata(adata, indices, np.concatenate(parts), kind, settings)
+
+    # Parts, which differential expression and effects use, too -----------------------------------------------------
+
+    def _condition_code(self, condition: str, argument: str) -> int:
+        known = list(self.conditions)
+        if condition not in known:
+            raise ValueError(f"{argument}={condition!r} is not one of the model's conditions; choose from {known}.")
+        return known.index(condition)
+
+    def _way(self, by: str | None, code: int, n_neighbors: int) -> Callable:
+        """How w is chosen for a condition."""
+        by = by or self.counterfactual_ways[0]
+        if by not in self.counterfactual_ways:
+            raise ValueError(
+                f"by={by!r} is not a way {type(self).__name__} has; choose from {list(self.counterfactual_ways)}."
+            )
+        return {"posterior": FromPosterior, "prior": FromPrior, "neighbors": self._neighbors_way}[by](
+            *((code, n_neighbors) if by == "neighbors" else ())
+        )
+
+    def _neighbors_way(self, code: int, n_neighbors: int) -> FromNeighbors:
+        if n_neighbors < 1:
+            raise ValueError(f"n_neighbors={n_neighbors}; give a whole number of at least 1.")
+        if self.adata is None:
+            raise ValueError(
+                "by='neighbors' looks for cells of the target condition, but the model was loaded without data; load "
+                "it with adata, or use by='prior'."
+            )
+        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        cells = np.flatnonzero(codes == code)
+        if not len(cells):
+            raise ValueError(
+                f"by='neighbors' looks for cells of condition {self.conditions[code]!r}, but the model's AnnData has "
+                "none; load the model with the cells it was trained on, or use by='prior'."
+            )
+        z = self.get_latent_representation(indices=cells)
+        return FromNeighbors(z, *self.get_latent_representation(indices=cells, kind="w", return_dist=True), n_neighbors)
+
+    @torch.inference_mode()
+    def _latents_under(
+        self, tensors: dict[str, torch.Tensor], code: int | None, way: Callable | None, n_samples: int
+    ) -> tuple[torch.Tensor, torch.Tensor, Given]:
+        """Samples of z and of w in a condition (None: the cells' own), and what the decoder is given beside them."""
+        tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
+        inputs = self.module._get_inference_input(tensors)
+        q = self.module.inference(**inputs, n_samples=n_samples)
+        if way is None:
+            return q["z"], q["w"], inputs["given"]
+        target = torch.full_like(inputs["y"], code)
+        return q["z"], way(self.module, inputs["x"], inputs["given"], q["z"], target), inputs["given"]
+
+    @torch.inference_mode()
+    def _decode(self, z: torch.Tensor, w: torch.Tensor, given: Given):
+        return self.module.decode(z, w, given)
+
+    def _as_anndata(
+        self, adata: AnnData, indices: Sequence[int] | None, values: np.ndarray, kind: str, settings: dict
+    ) -> AnnData:
+        rows = slice(None) if indices is None else np.asarray(indices)
+        obs = adata.obs.iloc[rows].copy()
+        obs = obs.drop(columns=[column for column in obs if column.startswith("_scvi")])
+        key = self.condition_key
+        obs["source_condition"] = obs[key] if key in obs else np.nan
+        obs["target_condition"] = obs[key] = settings["target"]
+        tensor_key = self.registry["setup_args"]["tensor_key"]
+        units = UNITS[kind if self.module.likelihood.counts else "reconstruction"]
+        uns = {"counterfactual": {"units": units} | settings}
+        if tensor_key is not None:
+            return AnnData(obs=obs, obsm={tensor_key: values}, uns=uns)
+        return AnnData(values, obs=obs, var=adata.var[[]].copy(), uns=uns)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from torch's generators with a seed, and leave them as they were."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
