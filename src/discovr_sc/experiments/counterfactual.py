@@ -9,9 +9,9 @@ import scanpy as sc
 import scvi
 import torch
 from anndata import AnnData
-from scipy.sparse import issparse
 
 from discovr_sc import metrics
+from discovr_sc.data import log_counts
 from discovr_sc.model import DISCOVR
 
 #: Predicted cells at least: where a type has fewer controls, each is predicted several times, with other draws.
@@ -32,7 +32,7 @@ def run_heldout(
     control: str = "CTRL",
     target: str = "STIM",
 ) -> dict[str, float]:
-    """Train without the target cells of one type, predict them from the type's controls, and compare with the real ones.
+    """Train without the target cells of one type, predict them from its controls, and compare with the real ones.
 
     Cells are compared as log(1 + counts per 10,000 of the genes of ``adata``).
 
@@ -95,12 +95,6 @@ def differential_genes(real: np.ndarray, controls: np.ndarray, n: int) -> np.nda
     return cells.var_names.get_indexer(best)
 
 
-def log_counts(counts) -> np.ndarray:
-    """log(1 + counts per 10,000), ``(cells, genes)``; cells without counts stay at 0."""
-    x = np.asarray(counts.toarray() if issparse(counts) else counts, dtype=np.float32)
-    return np.log1p(1e4 * x / np.maximum(x.sum(1, keepdims=True), 1))
-
-
 # The methods: from training cells and the type's controls to predicted cells, as log counts ------------------------
 
 
@@ -123,7 +117,7 @@ def predict_shift(train, controls, condition_key, type_key, control, target, max
 
 
 def predict_scgen(train, controls, condition_key, type_key, control, target, max_epochs) -> np.ndarray:
-    """scGen's arithmetic on an scVI latent: the mean difference between the conditions is added to the controls' z.
+    """Arithmetic as in scGen on an scVI latent: the conditions' mean difference is added to the controls' z.
 
     As in scGen the difference is over all other types, each with equally many cells of both conditions.
     """
@@ -141,13 +135,12 @@ def predict_scgen(train, controls, condition_key, type_key, control, target, max
 
 
 def predict_scvi(train, controls, condition_key, type_key, control, target, max_epochs) -> np.ndarray:
-    """scVI with the condition as its batch: the controls' counts drawn as if of the target's batch."""
+    """SCVI with the condition as its batch: the controls' counts drawn as if of the target's batch."""
     scvi.model.SCVI.setup_anndata(train, batch_key=condition_key)
     model = scvi.model.SCVI(train)
     model.train(max_epochs, enable_progress_bar=False)
     draws = [
-        model.posterior_predictive_sample(controls, transform_batch=[target]).todense()
-        for _ in range(_draws(controls))
+        model.posterior_predictive_sample(controls, transform_batch=[target]).todense() for _ in range(_draws(controls))
     ]
     return log_counts(np.concatenate(draws))
 

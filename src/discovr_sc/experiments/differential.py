@@ -14,7 +14,7 @@ from scipy.special import digamma, polygamma
 from scipy.stats import spearmanr
 from scipy.stats import t as student
 
-from discovr_sc.experiments.counterfactual import log_counts
+from discovr_sc.data import log_counts
 from discovr_sc.model import DISCOVR
 
 #: Genes at the top of a ranking that are compared with those at the top of the judge's.
@@ -97,7 +97,7 @@ def compare(table: pd.DataFrame, judge: pd.DataFrame) -> dict[str, float]:
 def paired_pseudobulk_test(
     cells: AnnData, condition_key: str, donor_key: str, control: str, target: str
 ) -> pd.DataFrame:
-    """limma's moderated paired t-test (Smyth 2004) on pseudobulks: sums of counts by donor and condition.
+    """The moderated paired t-test of limma (Smyth 2004) on pseudobulks: sums of counts by donor and condition.
 
     Values are log2((count + 0.5) / (total + 1) * 1e6). Genes are tested that have, in at least as many pseudobulks as
     there are donors, the counts per million that 10 counts are in the median pseudobulk (edgeR's rule).
@@ -131,7 +131,7 @@ def paired_pseudobulk_test(
 
 
 def moderated_t(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """t statistics and p-values of zero mean, ``(genes,)``, with variances shrunk towards a common one.
+    """Moderated t statistics and p-values of zero mean, ``(genes,)``, with variances shrunk towards a common one.
 
     The prior of the variances, a scaled inverse chi-squared, is fitted to the genes by moments of log variances.
     """
@@ -169,7 +169,7 @@ def discovr_tables(adata, condition_key, type_key, cell_types, control, target, 
 
 
 def scvi_tables(adata, condition_key, type_key, cell_types, control, target, max_epochs) -> dict[str, pd.DataFrame]:
-    """scVI's differential expression ("change" mode) between the cells of both conditions."""
+    """SCVI's differential expression ("change" mode) between the cells of both conditions."""
     scvi.model.SCVI.setup_anndata(adata)
     model = scvi.model.SCVI(adata)
     model.train(max_epochs, enable_progress_bar=False)

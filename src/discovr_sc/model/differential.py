@@ -273,9 +273,7 @@ def _blocks(n: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def _groups(
-    adata: AnnData, groupby: str | None, groups: Sequence[str] | None
-) -> Iterator[tuple[str, np.ndarray]]:
+def _groups(adata: AnnData, groupby: str | None, groups: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:
     """Names of groups and masks of their cells."""
     if groupby is None:
         if groups is not None:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
-from scipy.sparse import issparse
 
+from discovr_sc.data import log_counts
 from discovr_sc.model.checks import check_gene_list, find_data
 from discovr_sc.model.counterfactual import seeded
 from discovr_sc.module.likelihoods import COUNTS_PER_CELL
@@ -113,7 +113,7 @@ class EffectMixin:
                 moments["lfc"].add(mean)
                 moments["full"].add(np.log1p(full[:, columns].numpy()))
                 moments["marginal"].add(np.log1p(other[:, columns].numpy()))
-                moments["data"].add(_log_counts(counts[rows[done : done + len(mean)]])[:, columns])
+                moments["data"].add(log_counts(counts[rows[done : done + len(mean)]])[:, columns])
                 done += len(mean)
                 if per_cell:
                     low, high = torch.quantile(lfc, torch.tensor(tails, dtype=lfc.dtype), dim=0).numpy()
@@ -124,9 +124,7 @@ class EffectMixin:
         obs = adata.obs.iloc[rows][[key] if key in adata.obs else []].copy()
         obs["response"] = np.concatenate(scores)
         uns = {"condition_effect": {"units": "log2 fold change", "against": reference or "marginal", "level": level}}
-        return AnnData(
-            layers.pop("X", None), obs=obs, var=_gene_table(genes, moments), layers=layers, uns=uns
-        )
+        return AnnData(layers.pop("X", None), obs=obs, var=_gene_table(genes, moments), layers=layers, uns=uns)
 
     @torch.inference_mode()
     def _full_and_other(self, tensors, code, way, n_samples) -> tuple[torch.Tensor, torch.Tensor]:
@@ -139,7 +137,9 @@ class EffectMixin:
             x = self.module.data(tensors).to(z.device)
             target = torch.full((len(x),), code, device=z.device)
             other = self.module.decode(z, way(self.module, x, given, z, target), given)
-        reconstructions = (px if isinstance(px, torch.Tensor) else self.module.likelihood.reconstruction(px) for px in (full, other))
+        reconstructions = (
+            px if isinstance(px, torch.Tensor) else self.module.likelihood.reconstruction(px) for px in (full, other)
+        )
         return tuple(COUNTS_PER_CELL * rho.cpu() for rho in reconstructions)
 
 
@@ -182,9 +182,3 @@ def _divergence(full: torch.Tensor, other: torch.Tensor) -> np.ndarray:
     """KL(full || other) in nats of profiles ``(n, genes)`` with equal sums."""
     share = full / full.sum(-1, keepdim=True)
     return (share * (torch.log(full + 1e-8) - torch.log(other + 1e-8))).sum(-1).numpy()
-
-
-def _log_counts(counts) -> np.ndarray:
-    """log(1 + counts per 10,000), ``(n, genes)``."""
-    x = np.asarray(counts.toarray() if issparse(counts) else counts, dtype=np.float64)
-    return np.log1p(COUNTS_PER_CELL * x / x.sum(1, keepdims=True))
