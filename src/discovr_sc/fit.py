@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anndata
@@ -74,7 +75,7 @@ def fit(
 
 
 def report(
-    folder: str | Path, *, labels_key: str | None = None, probes=("linear", "knn"), seed: int = 0
+    folder: str | Path, *, labels_key: str | None = None, probes: Sequence[str] = ("linear", "knn"), seed: int = 0
 ) -> pd.DataFrame:
     """Write and return the disentanglement report of a model that :func:`fit` saved, with its pictures.
 

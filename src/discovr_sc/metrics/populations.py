@@ -57,10 +57,7 @@ def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None
     p, r = predicted.mean(0)[columns], real.mean(0)[columns]
     if len(r) < 2 or np.ptp(r) == 0:
         raise ValueError(f"real has {len(r)} features to compare, with no variance of their means; pass at least two")
-    if np.ptp(p) == 0:
-        r2 = 0.0
-    else:
-        r2 = float(np.corrcoef(p, r)[0, 1] ** 2)
+    r2 = 0.0 if np.ptp(p) == 0 else float(np.corrcoef(p, r)[0, 1] ** 2)
     return MeanScore(r2, float(1 - ((p - r) ** 2).sum() / ((r - r.mean()) ** 2).sum()))
 
 

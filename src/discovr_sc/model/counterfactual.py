@@ -62,8 +62,8 @@ class CounterfactualMixin:
             data than counts predict the mean in the data's units and ignore this.
         by
             How w is chosen. ``"neighbors"``: from the posteriors of the training cells of the target condition that are
-            nearest in z. ``"prior"``: from p(w | target). ``"posterior"``: from q(w | x, target), which is told that the
-            cell as measured had been in the target condition. The default is the first of these that the method has
+            nearest in z. ``"prior"``: from p(w | target). ``"posterior"``: from q(w | x, target), which is told that
+            the cell as measured had been in the target condition. The default is the first of these that the method has
             (CVAE has no w, and its posterior is the condition itself).
         n_neighbors
             For ``by="neighbors"``: how many to draw from.
@@ -171,7 +171,7 @@ class CounterfactualMixin:
         obs = adata.obs.iloc[rows].copy()
         obs = obs.drop(columns=[column for column in obs if column.startswith("_scvi")])
         key = self.condition_key
-        obs["source_condition"] = obs[key] if key in obs else np.nan
+        obs["source_condition"] = obs.get(key, np.nan)
         obs["target_condition"] = obs[key] = settings["target"]
         tensor_key = self.registry["setup_args"]["tensor_key"]
         units = UNITS[kind if self.module.likelihood.counts else "reconstruction"]

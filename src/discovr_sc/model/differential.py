@@ -107,8 +107,8 @@ class DifferentialMixin:
         -------
         DataFrame with a row for each group and gene, sorted by probability and fold change within a group:
         ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
-        ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called at
-        the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
+        ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
+        at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
 
         Examples
         --------
@@ -178,8 +178,8 @@ class DifferentialMixin:
         for code, cells in zip((target, reference), found, strict=True):
             if not len(cells):
                 raise ValueError(
-                    f"group {name!r} has no cells of condition {self.conditions[code]!r}; leave it out with groups=..., or "
-                    "use mode='counterfactual'."
+                    f"group {name!r} has no cells of condition {self.conditions[code]!r}; leave it out with "
+                    "groups=..., or use mode='counterfactual'."
                 )
         return Population(found[0], None), Population(found[1], None)
 
@@ -202,8 +202,8 @@ class ExpressionSampler:
             if population.condition is not None
         }
         for number, population in enumerate(populations):
-            # One seed under several conditions, so that a cell is decoded from the same z under each; different ones for
-            # different cells, which would otherwise be paired by their place in the data.
+            # One seed under several conditions, so that a cell is decoded from the same z under each; different ones
+            # for different cells, which would otherwise be paired by their place in the data.
             own = 0 if population.condition is not None else number
             cells = np.random.default_rng([seed, own]).choice(population.cells, n_samples)
             with seeded(seed + own):

@@ -59,13 +59,13 @@ class EffectMixin:
 
         Returns
         -------
-        AnnData of cells by genes. ``X``: posterior mean of log2(full / marginal); ``layers["low"]`` and ``["high"]``: the
-        ends of its credible interval (none of these with ``per_cell=False``).
+        AnnData of cells by genes. ``X``: posterior mean of log2(full / marginal); ``layers["low"]`` and ``["high"]``:
+        the ends of its credible interval (none of these with ``per_cell=False``).
         ``obs["response"]``: how far the condition moves the cell, KL(full || marginal) between the two profiles of
         normalised expression in nats, and the cell's condition.
         ``var``, over the cells: mean and variance of log(1 + counts per 10,000) of the data, of full and of marginal
-        expression (``mean_data``, ``variance_full``, ...), ``variance_restored`` = variance_full - variance_marginal, and
-        ``lfc``, the mean of ``X``.
+        expression (``mean_data``, ``variance_full``, ...), ``variance_restored`` = variance_full - variance_marginal,
+        and ``lfc``, the mean of ``X``.
 
         Examples
         --------
@@ -137,10 +137,10 @@ class EffectMixin:
             x = self.module.data(tensors).to(z.device)
             target = torch.full((len(x),), code, device=z.device)
             other = self.module.decode(z, way(self.module, x, given, z, target), given)
-        reconstructions = (
-            px if isinstance(px, torch.Tensor) else self.module.likelihood.reconstruction(px) for px in (full, other)
-        )
-        return tuple(COUNTS_PER_CELL * rho.cpu() for rho in reconstructions)
+        rho = self.module.likelihood.reconstruction
+        # Methods without a decoder of z alone average expression itself.
+        other = other if isinstance(other, torch.Tensor) else rho(other)
+        return COUNTS_PER_CELL * rho(full).cpu(), COUNTS_PER_CELL * other.cpu()
 
 
 class Moments:

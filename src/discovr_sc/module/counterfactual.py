@@ -16,7 +16,7 @@ class FromPosterior:
     """w ~ q(w | x, target): the encoder is told that the cell was measured in the target condition."""
 
     def __call__(self, module, x: Tensor, given: Given, z: Tensor, target: Tensor) -> Tensor:
-        """w, of the leading shape of z, for data x ``(n, *shape)``, samples z ``([s,] n, n_latent_z)`` and codes (n,)."""
+        """Draw w for data x ``(n, *shape)``, samples z ``([s,] n, n_latent_z)`` and codes ``(n,)``; shaped as z."""
         return module.inference(x, target, given, n_samples=1 if z.ndim == 2 else len(z))["w"]
 
 
