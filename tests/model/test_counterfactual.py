@@ -34,12 +34,7 @@ def small(counts):
     return train
 
 
-def truth_by_type(adata, target):
-    """Log fold changes of a type's mean expression between conditions, from the simulated effects."""
-    return {t: adata.varm[f"effect_{target}"][:, i] for i, t in enumerate(adata.obs["cell_type"].cat.categories)}
-
-
-@pytest.mark.parametrize("by", ["neighbors", "prior"])
+@pytest.mark.parametrize("by", ["analogy", "neighbors", "prior"])
 def test_the_predicted_change_is_the_simulated_effect(model, cells, by):
     is_control = (cells.obs["condition"] == "control").to_numpy()
     controls = cells[is_control].copy()
@@ -105,7 +100,7 @@ def test_every_method_predicts_in_each_of_its_ways(small, model_cls):
     for by in model.counterfactual_ways:
         result = model.predict_counterfactual(target="treated_2", by=by, n_samples=2)
         np.testing.assert_allclose(result.X.sum(1), 1, rtol=1e-4)
-    for by in {"posterior", "prior", "neighbors"} - set(model.counterfactual_ways):
+    for by in {"analogy", "posterior", "prior", "neighbors"} - set(model.counterfactual_ways):
         with pytest.raises(ValueError, match=f"by='{by}' is not a way {model_cls.__name__} has"):
             model.predict_counterfactual(target="treated_2", by=by)
 

@@ -65,9 +65,9 @@ def test_the_same_cells_are_compared_from_the_same_z(model, cells):
     sampler = differential.ExpressionSampler(
         model, model.adata, populations, by="prior", n_samples=50, batch_size=None, seed=0
     )
-    for (z, w, _), (other_z, other_w, _) in zip(*sampler._latents, strict=True):
-        np.testing.assert_array_equal(z, other_z)
-        assert not np.array_equal(w, other_w)
+    for one, other in zip(*sampler._latents, strict=True):
+        np.testing.assert_array_equal(one.own.z, other.own.z)
+        assert not np.array_equal(one.own.w, other.own.w)
 
 
 def test_batches_can_be_averaged_out(counts):

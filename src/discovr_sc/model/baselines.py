@@ -102,7 +102,7 @@ class DIVA(Baseline):
     _module_cls = DIVAModule
     _paper_name = "diva"
     # w is inferred from the data alone: its posterior is that of the cell's own condition.
-    counterfactual_ways = ("neighbors", "prior")
+    counterfactual_ways = ("analogy", "neighbors", "prior")
     _prior = "learned"
 
 
@@ -114,7 +114,7 @@ class CCVAE(Baseline):
 
     _module_cls = CCVAEModule
     _paper_name = "ccvae"
-    counterfactual_ways = ("neighbors", "prior")
+    counterfactual_ways = ("analogy", "neighbors", "prior")
     _prior = "learned"
 
 

@@ -11,8 +11,7 @@ import torch
 from anndata import AnnData
 from scvi import REGISTRY_KEYS
 
-from discovr_sc.module.counterfactual import FromNeighbors, FromPosterior, FromPrior
-from discovr_sc.module.evidence import Given
+from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
 
 #: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
 N_SAMPLES = {"scale": 25, "counts": 1}
@@ -24,10 +23,10 @@ UNITS = {
 
 
 class CounterfactualMixin:
-    """Predictions of cells in other conditions: z of the cell, w of the target condition."""
+    """Predictions of cells in other conditions."""
 
     #: Ways to choose w that the method has, the default first.
-    counterfactual_ways: ClassVar[tuple[str, ...]] = ("neighbors", "prior", "posterior")
+    counterfactual_ways: ClassVar[tuple[str, ...]] = ("analogy", "neighbors", "prior", "posterior")
 
     def predict_counterfactual(
         self,
@@ -37,12 +36,12 @@ class CounterfactualMixin:
         indices: Sequence[int] | None = None,
         n_samples: int | None = None,
         kind: Literal["scale", "counts"] = "scale",
-        by: Literal["neighbors", "prior", "posterior"] | None = None,
+        by: Literal["analogy", "neighbors", "prior", "posterior"] | None = None,
         n_neighbors: int = 50,
         seed: int = 0,
         batch_size: int | None = None,
     ) -> AnnData:
-        """Predict cells in another condition: z of the cell itself, w of the target condition.
+        """Predict cells in another condition.
 
         Parameters
         ----------
@@ -61,12 +60,14 @@ class CounterfactualMixin:
             likelihood at the cell's own total (or size factor), with the noise that real cells have. Models of other
             data than counts predict the mean in the data's units and ignore this.
         by
-            How w is chosen. ``"neighbors"``: from the posteriors of the training cells of the target condition that are
-            nearest in z. ``"prior"``: from p(w | target). ``"posterior"``: from q(w | x, target), which is told that
+            ``"analogy"``: the cell as decoded from its own z and w, plus the difference between what a like cell of
+            the target condition and its counterpart in the cell's own condition decode to. The other ways decode the
+            cell's z with a w of the target condition. ``"neighbors"``: from the posteriors of the training cells of
+            the target condition that are nearest in z. ``"prior"``: from p(w | target). ``"posterior"``: from q(w | x, target), which is told that
             the cell as measured had been in the target condition. The default is the first of these that the method has
             (CVAE has no w, and its posterior is the condition itself).
         n_neighbors
-            For ``by="neighbors"``: how many to draw from.
+            For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample.
         seed
             Of the samples: the same cells get the same prediction.
         batch_size
@@ -103,8 +104,7 @@ class CounterfactualMixin:
         parts = []
         with seeded(seed):
             for tensors in self._batches(adata, indices, batch_size):
-                z, w, given = self._latents_under(tensors, code, way, n_samples)
-                px = self._decode(z, w, given)
+                px = self._decode(self._latents_under(tensors, code, way, n_samples))
                 values = px.sample() if kind == "counts" else self.module.likelihood.reconstruction(px)
                 parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
         settings = {"target": target, "by": by or self.counterfactual_ways[0], "n_samples": n_samples}
@@ -125,44 +125,52 @@ class CounterfactualMixin:
             raise ValueError(
                 f"by={by!r} is not a way {type(self).__name__} has; choose from {list(self.counterfactual_ways)}."
             )
-        return {"posterior": FromPosterior, "prior": FromPrior, "neighbors": self._neighbors_way}[by](
-            *((code, n_neighbors) if by == "neighbors" else ())
-        )
-
-    def _neighbors_way(self, code: int, n_neighbors: int) -> FromNeighbors:
         if n_neighbors < 1:
             raise ValueError(f"n_neighbors={n_neighbors}; give a whole number of at least 1.")
+        if by in ("posterior", "prior"):
+            return {"posterior": FromPosterior, "prior": FromPrior}[by]()
+        way_cls = {"analogy": ByAnalogy, "neighbors": FromNeighbors}[by]
+        return way_cls(self._moments_by_condition(by, code), code, n_neighbors)
+
+    def _moments_by_condition(self, by: str, code: int) -> dict[int, tuple[np.ndarray, ...]]:
+        """Posterior means of z, and means and variances of w, of the model's own cells, by condition."""
+        what_else = "with the cells it was trained on, or use by='prior'."
         if self.adata is None:
-            raise ValueError(
-                "by='neighbors' looks for cells of the target condition, but the model was loaded without data; load "
-                "it with adata, or use by='prior'."
-            )
+            raise ValueError(f"by={by!r} looks for cells like these, but the model has no data; load it {what_else}")
         codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
-        cells = np.flatnonzero(codes == code)
-        if not len(cells):
+        if code not in codes:
             raise ValueError(
-                f"by='neighbors' looks for cells of condition {self.conditions[code]!r}, but the model's AnnData has "
-                "none; load the model with the cells it was trained on, or use by='prior'."
+                f"by={by!r} looks for cells of condition {self.conditions[code]!r}, but the model's AnnData has none; "
+                f"load the model {what_else}"
             )
-        z = self.get_latent_representation(indices=cells)
-        return FromNeighbors(z, *self.get_latent_representation(indices=cells, kind="w", return_dist=True), n_neighbors)
+        z = self.get_latent_representation()
+        w = self.get_latent_representation(kind="w", return_dist=True)
+        known = np.unique(codes[codes >= 0])
+        return {int(k): tuple(moment[codes == k] for moment in (z, *w)) for k in known}
 
     @torch.inference_mode()
     def _latents_under(
         self, tensors: dict[str, torch.Tensor], code: int | None, way: Callable | None, n_samples: int
-    ) -> tuple[torch.Tensor, torch.Tensor, Given]:
-        """Samples of z and of w in a condition (None: the cells' own), and what the decoder is given beside them."""
+    ) -> Decodable:
+        """Samples of what cells are decoded from in a condition; None for their own."""
+        return self._own_and_under(tensors, code, way, n_samples)[-1]
+
+    @torch.inference_mode()
+    def _own_and_under(
+        self, tensors: dict[str, torch.Tensor], code: int | None, way: Callable | None, n_samples: int
+    ) -> tuple[Decodable, Decodable]:
+        """Samples for the cells' own condition and for another, from the same z."""
         tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
         inputs = self.module._get_inference_input(tensors)
         q = self.module.inference(**inputs, n_samples=n_samples)
+        own = Decodable(Pair(q["z"], q["w"]), inputs["given"])
         if way is None:
-            return q["z"], q["w"], inputs["given"]
-        target = torch.full_like(inputs["y"], code)
-        return q["z"], way(self.module, inputs["x"], inputs["given"], q["z"], target), inputs["given"]
+            return own, own
+        return own, way(self.module, inputs["x"], inputs["given"], q, torch.full_like(inputs["y"], code))
 
     @torch.inference_mode()
-    def _decode(self, z: torch.Tensor, w: torch.Tensor, given: Given):
-        return self.module.decode(z, w, given)
+    def _decode(self, latents: Decodable):
+        return latents.decode(self.module)
 
     def _as_anndata(
         self, adata: AnnData, indices: Sequence[int] | None, values: np.ndarray, kind: str, settings: dict

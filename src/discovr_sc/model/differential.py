@@ -219,15 +219,16 @@ class ExpressionSampler:
         """Have cells of all populations decoded in batches drawn uniformly."""
         n_batch = self.model.summary_stats.n_batch
         for latents in self._latents:
-            for i, (z, w, given) in enumerate(latents):
-                batch = torch.as_tensor(self._rng.integers(n_batch, size=(len(z), 1)), device=z.device)
-                latents[i] = z, w, given._replace(cats=(*given.cats[:-1], batch))
+            for i, decodable in enumerate(latents):
+                *others, batch = decodable.given.cats
+                drawn = torch.as_tensor(self._rng.integers(n_batch, size=batch.shape), device=batch.device)
+                latents[i] = decodable._replace(given=decodable.given._replace(cats=(*others, drawn)))
 
     def __call__(self, adata, indices, transform_batch, n_samples_overall) -> np.ndarray:
         """Expression ``(n_samples, genes of the block)`` of the population whose number is in ``indices``."""
         return np.concatenate(
             [
-                self.model._decode(*latents).scale[:, self.genes].cpu().numpy()
+                self.model._decode(latents).scale[:, self.genes].cpu().numpy()
                 for latents in self._latents[int(indices[0])]
             ]
         )
@@ -236,7 +237,7 @@ class ExpressionSampler:
 def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocount: float) -> pd.DataFrame:
     manager = sampler.model.get_anndata_manager(adata, required=True)
     computation = DifferentialComputation(sampler, None, manager)
-    n_samples = sum(len(latents[0]) for latents in sampler._latents[0])
+    n_samples = sum(len(latents.own.z) for latents in sampler._latents[0])
     tables = []
     for genes in _blocks(adata.n_vars, max(1, MAX_FLOATS // n_samples)):
         sampler.genes = genes

@@ -129,14 +129,9 @@ class EffectMixin:
     @torch.inference_mode()
     def _full_and_other(self, tensors, code, way, n_samples) -> tuple[torch.Tensor, torch.Tensor]:
         """Full expression, and marginal or counterfactual expression from the same z, in counts per 10,000."""
-        z, w, given = self._latents_under(tensors, None, None, n_samples)
-        full = self.module.decode(z, w, given)
-        if way is None:
-            other = self.module.decode_marginal(z, given)
-        else:
-            x = self.module.data(tensors).to(z.device)
-            target = torch.full((len(x),), code, device=z.device)
-            other = self.module.decode(z, way(self.module, x, given, z, target), given)
+        own, under = self._own_and_under(tensors, code, way, n_samples)
+        full = own.decode(self.module)
+        other = self.module.decode_marginal(own.own.z, own.given) if way is None else under.decode(self.module)
         rho = self.module.likelihood.reconstruction
         # Methods without a decoder of z alone average expression itself.
         other = other if isinstance(other, torch.Tensor) else rho(other)
