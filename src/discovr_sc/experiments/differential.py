@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,68 +16,62 @@ from scipy.stats import spearmanr
 from scipy.stats import t as student
 
 from discovr_sc.data import log_counts
+from discovr_sc.experiments.counterfactual import CONTROL, TARGET, TYPE
+from discovr_sc.experiments.kang import CONDITION, PRESETS, load_kang
+from discovr_sc.experiments.runner import Run
+from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
 from discovr_sc.model import DISCOVR
 
+DONOR = "donor"
 #: Genes at the top of a ranking that are compared with those at the top of the judge's.
 N_TOP = 50
 #: False discovery rate at which genes are called.
 FDR = 0.05
 
 
-def run_differential(
-    adata: AnnData,
-    cell_types: Sequence[str],
-    method: str,
-    seed: int = 0,
-    max_epochs: int | None = None,
-    *,
-    condition_key: str = "stim",
-    type_key: str = "cell_type",
-    donor_key: str = "donor",
-    control: str = "CTRL",
-    target: str = "STIM",
-) -> dict[str, dict[str, float]]:
-    """Compare a method's ranking, fold changes and false calls with the judge's, within cell types.
+def make_within(preset: Preset, seed: int, cell_type: str) -> Task:
+    """All cells to train on, and those of a type to test within."""
+    adata = load_kang()
+    if DONOR not in adata.obs:
+        raise ValueError(
+            f"the Kang file has no column {DONOR!r}, over which the judge pairs; name the folder of the full file in "
+            "DISCOVR_SC_DATA."
+        )
+    of_type = (adata.obs[TYPE] == cell_type).to_numpy()
+    others = np.flatnonzero(~of_type)
+    if preset.n_train is not None:
+        n_others = max(0, preset.n_train - int(of_type.sum()))
+        others = np.random.default_rng(seed).choice(others, min(n_others, len(others)), replace=False)
+    rows = np.sort(np.concatenate([np.flatnonzero(of_type), others]))
+    return Task(adata[rows].copy(), adata[of_type].copy(), setup={"condition_key": CONDITION})
 
-    Parameters
-    ----------
-    adata
-        Counts of all cells.
-    cell_types
-        Types to test within.
-    method
-        One of :data:`METHODS`.
-    seed
-        Of training, sampling and the random split of controls.
-    max_epochs
-        Of training; the model's default where None.
-    condition_key, type_key, donor_key
-        Columns of ``obs``.
-    control, target
-        Conditions.
 
-    Returns
-    -------
-    For each type: ``overlap_top50`` (share of the judge's first 50 genes among the method's), ``spearman_lfc`` (rank
-    correlation of fold changes over the genes that the judge tests), ``n_tested``, ``n_called`` of these, and
-    ``false_calls`` (share of genes called between random halves of the type's controls).
-    """
-    if method not in METHODS:
-        raise ValueError(f"method={method!r} is not known; choose from {list(METHODS)}.")
-    test = METHODS[method]
-    scvi.settings.seed = seed
-    tables = test(adata.copy(), condition_key, type_key, cell_types, control, target, max_epochs)
-    halves = adata[(adata.obs[condition_key] == control).to_numpy()].copy()
-    halves.obs["half"] = np.random.default_rng(seed).permutation(np.arange(halves.n_obs) % 2).astype(str)
-    scvi.settings.seed = seed
-    null = test(halves, "half", type_key, cell_types, "0", "1", max_epochs)
-    results = {}
-    for cell_type in cell_types:
-        cells = adata[(adata.obs[type_key] == cell_type).to_numpy()]
-        judge = paired_pseudobulk_test(cells, condition_key, donor_key, control, target)
-        results[cell_type] = compare(tables[cell_type], judge)
-        results[cell_type]["false_calls"] = float(null[cell_type]["called"].mean())
-    return results
+class Tested(NamedTuple):
+    """A method's tables (rank, lfc, called; by gene): between the conditions, and between random halves of controls."""
+
+    real: pd.DataFrame
+    null: pd.DataFrame
+
+
+def fit_method(test: Callable[..., pd.DataFrame]) -> Callable[[Task, Preset, int], Tested]:
+    """Test a task's type for the conditions, and its controls for a random label, each with a training of its own."""
+
+    def fit(task: Task, preset: Preset, seed: int) -> Tested:
+        cell_type = task.evaluation.obs[TYPE].iloc[0]
+        real = test(task.train.copy(), CONDITION, cell_type, CONTROL, TARGET, preset)
+        halves = task.train[(task.train.obs[CONDITION] == CONTROL).to_numpy()].copy()
+        halves.obs["half"] = np.random.default_rng(seed).permutation(np.arange(halves.n_obs) % 2).astype(str)
+        scvi.settings.seed = seed
+        return Tested(real, test(halves, "half", cell_type, "0", "1", preset))
+
+    fit.__qualname__ = f"fit_{test.__name__}"  # what the study's fingerprint sees
+    return fit
+
+
+def evaluate_within(run: Run) -> dict[str, float]:
+    """Agreement with the judge within the type, and the share of genes called between random halves of its controls."""
+    judge = paired_pseudobulk_test(run.evaluation, CONDITION, DONOR, CONTROL, TARGET)
+    return compare(run.model.real, judge) | {"false_calls": float(run.model.null["called"].mean())}
 
 
 def compare(table: pd.DataFrame, judge: pd.DataFrame) -> dict[str, float]:
@@ -149,62 +144,61 @@ def moderated_t(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return t, 2 * student.sf(np.abs(t), df)
 
 
-# The methods: tables (rank, lfc, called) by gene, for each type -----------------------------------------------------
+# The methods: a table (rank, lfc, called) by gene -------------------------------------------------------------------
 
 
-def discovr_tables(adata, condition_key, type_key, cell_types, control, target, max_epochs) -> dict[str, pd.DataFrame]:
-    """DISCOVR's differential expression within each type."""
+def discovr_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
+    """DISCOVR's differential expression within the type."""
     DISCOVR.setup_anndata(adata, condition_key=condition_key)
     model = DISCOVR(adata)
-    model.train(max_epochs, enable_progress_bar=False)
-    table = model.differential_expression(
-        target=target, reference=control, groupby=type_key, groups=cell_types, fdr=FDR
-    )
-    tables = {}
-    for cell_type, part in table.groupby("group", observed=True):
-        part = part.set_index("gene")
-        rank = np.arange(len(part)) + 1
-        tables[cell_type] = pd.DataFrame({"rank": rank, "lfc": part["lfc"], "called": part["is_de"]}, index=part.index)
-    return tables
+    model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
+    table = model.differential_expression(target=target, reference=control, groupby=TYPE, groups=[cell_type], fdr=FDR)
+    return _ranked(table["gene"], table["lfc"], table["is_de"])
 
 
-def scvi_tables(adata, condition_key, type_key, cell_types, control, target, max_epochs) -> dict[str, pd.DataFrame]:
-    """SCVI's differential expression ("change" mode) between the cells of both conditions."""
+def scvi_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
+    """SCVI's differential expression ("change" mode) between the type's cells of both conditions."""
     scvi.model.SCVI.setup_anndata(adata)
     model = scvi.model.SCVI(adata)
-    model.train(max_epochs, enable_progress_bar=False)
-    tables = {}
-    for cell_type in cell_types:
-        masks = [
-            ((adata.obs[type_key] == cell_type) & (adata.obs[condition_key] == condition)).to_numpy()
-            for condition in (target, control)
-        ]
-        table = model.differential_expression(
-            idx1=masks[0], idx2=masks[1], mode="change", fdr_target=FDR, all_stats=False, silent=True
-        )
-        rank = np.arange(len(table)) + 1
-        called = table[f"is_de_fdr_{FDR}"]
-        tables[cell_type] = pd.DataFrame({"rank": rank, "lfc": table["lfc_mean"], "called": called}, index=table.index)
-    return tables
+    model.train(max_epochs=preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
+    cells = [
+        ((adata.obs[TYPE] == cell_type) & (adata.obs[condition_key] == condition)).to_numpy()
+        for condition in (target, control)
+    ]
+    table = model.differential_expression(
+        idx1=cells[0], idx2=cells[1], mode="change", fdr_target=FDR, all_stats=False, silent=True
+    )
+    return _ranked(table.index, table["lfc_mean"], table[f"is_de_fdr_{FDR}"])
 
 
-def wilcoxon_tables(adata, condition_key, type_key, cell_types, control, target, max_epochs) -> dict[str, pd.DataFrame]:
-    """Wilcoxon's rank-sum test on the cells' log counts, with Benjamini and Hochberg's correction."""
-    tables = {}
-    for cell_type in cell_types:
-        cells = adata[(adata.obs[type_key] == cell_type).to_numpy()].copy()
-        cells.X = log_counts(cells.X)
-        sc.tl.rank_genes_groups(cells, condition_key, groups=[target], reference=control, method="wilcoxon")
-        table = sc.get.rank_genes_groups_df(cells, target).set_index("names")
-        rank = (-table["scores"].abs()).rank(method="first")
-        tables[cell_type] = pd.DataFrame(
-            {"rank": rank, "lfc": table["logfoldchanges"], "called": table["pvals_adj"] < FDR}, index=table.index
-        )
-    return tables
+def wilcoxon_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
+    """Wilcoxon's rank-sum test on the type's cells as log counts, with Benjamini and Hochberg's correction."""
+    cells = adata[(adata.obs[TYPE] == cell_type).to_numpy()].copy()
+    cells.X = log_counts(cells.X)
+    sc.tl.rank_genes_groups(cells, condition_key, groups=[target], reference=control, method="wilcoxon")
+    table = sc.get.rank_genes_groups_df(cells, target)
+    table = table.loc[table["scores"].abs().sort_values(ascending=False, kind="stable").index]
+    return _ranked(table["names"], table["logfoldchanges"], table["pvals_adj"] < FDR)
 
 
-METHODS: dict[str, Callable[..., dict[str, pd.DataFrame]]] = {
-    "discovr": discovr_tables,
-    "scvi": scvi_tables,
-    "wilcoxon": wilcoxon_tables,
-}
+def _ranked(genes, lfc, called) -> pd.DataFrame:
+    """A table of genes that come in the order of their ranks."""
+    columns = {"rank": np.arange(len(genes)) + 1, "lfc": np.asarray(lfc), "called": np.asarray(called)}
+    return pd.DataFrame(columns, index=pd.Index(genes))
+
+
+DIFFERENTIAL_EXPRESSION = Study(
+    name="differential-expression",
+    experiment="kang",
+    make_task=make_within,
+    evaluate=evaluate_within,
+    presets=PRESETS,
+    variants={f"type={name}": Variant(data={"cell_type": name}) for name in ("CD14+ Monocytes", "B cells")},
+    headline=("overlap_top50", "spearman_lfc", "n_tested", "n_called", "false_calls"),
+    methods={
+        "discovr": Method(fit=fit_method(discovr_test)),
+        "scvi": Method(fit=fit_method(scvi_test)),
+        "wilcoxon": Method(fit=fit_method(wilcoxon_test)),
+    },
+    n_seeds=1,
+)

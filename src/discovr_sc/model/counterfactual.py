@@ -63,9 +63,10 @@ class CounterfactualMixin:
             ``"analogy"``: the cell as decoded from its own z and w, plus the difference between what a like cell of
             the target condition and its counterpart in the cell's own condition decode to. The other ways decode the
             cell's z with a w of the target condition. ``"neighbors"``: from the posteriors of the training cells of
-            the target condition that are nearest in z. ``"prior"``: from p(w | target). ``"posterior"``: from q(w | x, target), which is told that
-            the cell as measured had been in the target condition. The default is the first of these that the method has
-            (CVAE has no w, and its posterior is the condition itself).
+            the target condition that are nearest in z. ``"prior"``: from p(w | target).
+            ``"posterior"``: from q(w | x, target), which is told that the cell as measured had been in the target
+            condition. The default is the first of these that the method has (CVAE has no w, and its posterior is the
+            condition itself).
         n_neighbors
             For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample.
         seed

@@ -132,10 +132,10 @@ class EffectMixin:
         own, under = self._own_and_under(tensors, code, way, n_samples)
         full = own.decode(self.module)
         other = self.module.decode_marginal(own.own.z, own.given) if way is None else under.decode(self.module)
-        rho = self.module.likelihood.reconstruction
         # Methods without a decoder of z alone average expression itself.
-        other = other if isinstance(other, torch.Tensor) else rho(other)
-        return COUNTS_PER_CELL * rho(full).cpu(), COUNTS_PER_CELL * other.cpu()
+        if not isinstance(other, torch.Tensor):
+            other = self.module.likelihood_of("full" if way else "marginal").reconstruction(other)
+        return COUNTS_PER_CELL * self.module.likelihood.reconstruction(full).cpu(), COUNTS_PER_CELL * other.cpu()
 
 
 class Moments:
