@@ -100,10 +100,10 @@ class CounterfactualMixin:
         if n_samples < 1:
             raise ValueError(f"n_samples={n_samples}; give a whole number of at least 1.")
         code = self._condition_code(target, "target")
-        way = self._way(by, code, n_neighbors)
         adata = self._validate_anndata(adata)
         parts = []
         with seeded(seed):
+            way = self._way(by, code, n_neighbors)
             for tensors in self._batches(adata, indices, batch_size):
                 px = self._decode(self._latents_under(tensors, code, way, n_samples))
                 values = px.sample() if kind == "counts" else self.module.likelihood.reconstruction(px)
@@ -192,7 +192,7 @@ class CounterfactualMixin:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from torch's generators with a seed, and leave them as they were."""
+    """Draw from torch's generators with a seed, and leave them as they were; loaders of data draw from them, too."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

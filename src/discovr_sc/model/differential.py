@@ -196,11 +196,12 @@ class ExpressionSampler:
         self.model = model
         self.genes = slice(None)
         self._latents = []
-        ways = {
-            population.condition: model._way(by, population.condition, n_neighbors=50)
-            for population in populations
-            if population.condition is not None
-        }
+        with seeded(seed):
+            ways = {
+                population.condition: model._way(by, population.condition, n_neighbors=50)
+                for population in populations
+                if population.condition is not None
+            }
         for number, population in enumerate(populations):
             # One seed under several conditions, so that a cell is decoded from the same z under each; different ones
             # for different cells, which would otherwise be paired by their place in the data.

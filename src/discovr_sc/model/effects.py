@@ -94,7 +94,6 @@ class EffectMixin:
             genes = pd.Index(gene_list)
         columns = pd.Index(self.get_var_names()).get_indexer(genes)
         code = None if reference is None else self._condition_code(reference, "reference")
-        way = None if reference is None else self._way(None, code, n_neighbors=50)
         adata = self._validate_anndata(adata)
         rows = np.arange(adata.n_obs) if indices is None else np.asarray(indices)
 
@@ -103,6 +102,7 @@ class EffectMixin:
         moments = {name: Moments() for name in ("data", "full", "marginal", "lfc")}
         counts, _ = find_data(adata, self.registry["setup_args"]["layer"], None)
         with seeded(seed):
+            way = None if reference is None else self._way(None, code, n_neighbors=50)
             done = 0
             for tensors in self._batches(adata, rows, batch_size):
                 full, other = self._full_and_other(tensors, code, way, n_samples)  # (n_samples, n, genes), in CP10k
