@@ -63,8 +63,7 @@ def gene_variance(
     for name, (color, size, label) in looks.items():
         ax.scatter(table[f"mean_{name}"], table[f"variance_{name}"], s=size, color=color, label=label, linewidths=0)
     best = table.nlargest(n_labels, "variance_restored")
-    for place in ("full", "marginal"):
-        label_points(ax, best.index, best[f"mean_{place}"], best[f"variance_{place}"])
+    label_points(ax, best.index, best["mean_full"], best["variance_full"])
     for _, gene in best.iterrows():
         ax.plot(
             [gene["mean_marginal"], gene["mean_full"]],

@@ -73,9 +73,10 @@ def history(
         right.axhline(chance, color="C3", linewidth=0.8, linestyle=":", label="most frequent condition")
         right.set(ylabel="accuracy of the adversary", ylim=(0, 1.02))
         handles = [line for axes in (ax, right) for line in axes.get_legend_handles_labels()[0]]
-        ax.legend(handles=handles, fontsize=7, loc="center right")
     else:
-        ax.legend(fontsize=7)
+        handles = ax.get_legend_handles_labels()[0]
+    # Below the axes: curves fill all of their corners.
+    ax.legend(handles=handles, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
     return finish(ax, show, save)
 
 
