@@ -119,7 +119,7 @@ def test_posterior_predictive_checks_of_scvi_tools(model):
     # scvi-tools 1.4 cannot take sparse counts that are stored as floats
     model.adata.layers["whole"] = model.adata.X.astype(int)
     check = PosteriorPredictiveCheck(model.adata, {"discovr": model}, count_layer_key="whole", n_samples=2)
-    check.coefficient_of_variation("features")
+    check.coefficient_of_variation("cells")
     check.zero_fraction()
     cv = check.metrics["cv_gene"]
     assert spearmanr(cv["discovr"], cv["Raw"]).statistic > 0.9

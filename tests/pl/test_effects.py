@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 
 @pytest.fixture(scope="module")
 def model():
-    adata = data.simulate_counts(n_cells=200, n_genes=40, n_types=2, seed=1)
+    adata = data.simulate_counts(n_cells=200, n_genes=40, n_types=2, n_effect_genes=10, seed=1)
     DISCOVR.setup_anndata(adata, condition_key="condition")
     model = DISCOVR(adata, n_hidden=8)
     model.train(max_epochs=3, train_size=0.7, enable_progress_bar=False)
