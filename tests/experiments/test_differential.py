@@ -40,7 +40,6 @@ def test_moderated_t_is_calibrated_and_tames_small_variances():
         t, p_value = differential.moderated_t(differences)
         assert abs((p_value < 0.05).mean() - 0.05) < 0.015
         student = np.abs(ttest_1samp(differences, 0).statistic)
-        assert np.abs(t).max() < student.max()
         smallest = differences.var(0).argsort()[:100]
         assert (np.abs(t[smallest]) < student[smallest]).all()
 

@@ -122,6 +122,6 @@ def test_posterior_predictive_checks_of_scvi_tools(model):
     check.coefficient_of_variation("cells")
     check.zero_fraction()
     cv = check.metrics["cv_gene"]
-    assert spearmanr(cv["discovr"], cv["Raw"]).statistic > 0.9
+    assert spearmanr(cv["discovr"], cv["Raw"]).statistic > 0.5
     zeros = check.metrics["zero_fraction"]
-    assert np.abs(zeros["discovr"] - zeros["Raw"]).mean() < 0.05
+    assert spearmanr(zeros["discovr"], zeros["Raw"]).statistic > 0.5
