@@ -35,3 +35,44 @@ def test_unknown_commands_fail(capsys):
         cli.main(["fly"])
     assert exit_info.value.code == 2
     assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def file(tmp_path):
+    adata = data.simulate_counts(n_cells=200, n_genes=60, n_types=2)
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    return tmp_path / "cells.h5ad"
+
+
+def test_fit_and_report(file, tmp_path, capsys):
+    out = tmp_path / "model"
+    fit = ["fit", str(file), "--condition-key", "condition", "--out", str(out), "--max-epochs", "2"]
+    assert cli.main([*fit, "--n-top-genes", "40"]) == 0
+    assert "200 cells, 40 genes, conditions ['control', 'treated_1']" in capsys.readouterr().out
+    assert anndata.read_h5ad(out / "adata.h5ad").obsm["X_discovr_w"].shape == (200, 2)
+    assert cli.main(["report", str(out), "--labels-key", "cell_type", "--probes", "knn"]) == 0
+    assert "probe_knn" in capsys.readouterr().out
+    for name in ("report.csv", "history.png", "disentanglement.png"):
+        assert (out / name).stat().st_size > 500
+    assert cli.main(fit) == 2
+    assert "is there already; give another --out, or --overwrite" in capsys.readouterr().err
+    assert cli.main([*fit, "--overwrite", "--model", "CVAE"]) == 0
+    assert cli.main(["report", str(out), "--probes", "knn"]) == 0
+
+
+def test_wrong_arguments_of_fit_and_report_exit_with_2_and_say_why(file, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "model")]
+    cases = {
+        "'mood' is not a column of adata.obs": ["fit", str(file), "--condition-key", "mood", *out],
+        "model 'GPT' is not known": ["fit", str(file), "--condition-key", "condition", "--model", "GPT", *out],
+        "is not a file; give an h5ad file": ["fit", "nowhere.h5ad", "--condition-key", "condition", *out],
+        "is not a readable h5ad file": ["fit", __file__, "--condition-key", "condition", *out],
+        "layer 'raw' is not in adata.layers": [
+            *("fit", str(file), "--condition-key", "condition", "--layer", "raw", "--n-top-genes", "9", *out)
+        ],
+        "has no model (model.pt)": ["report", str(tmp_path)],
+    }
+    for message, arguments in cases.items():
+        assert cli.main(arguments) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 from discovr_sc import __version__
 
+#: What a user can mend: said in one line, with exit code 2. Anything else is a bug and keeps its traceback.
+USER_ERRORS = (ValueError, KeyError, TypeError, OSError)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``discovr-sc``; returns the exit code."""
@@ -17,6 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_fit(commands)
+    _add_report(commands)
     _add_demo(commands)
     _add_reproduce(commands)
     _add_benchmark(commands)
@@ -24,6 +29,63 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     arguments.command_line = " ".join(["discovr-sc", *argv])
     return arguments.run(arguments)
+
+
+def _add_fit(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("fit", help="train a model on an h5ad file of counts and save it")
+    parser.add_argument("data", help="h5ad file with raw counts")
+    parser.add_argument("--condition-key", required=True, help="column of obs with the condition of each cell")
+    parser.add_argument("--out", required=True, help="folder to write the model and the cells' latents to")
+    parser.add_argument("--model", default="DISCOVR", help="DISCOVR (default), CSVAE, HCSVAE, DIVA, CCVAE or CVAE")
+    parser.add_argument("--layer", help="layer with the counts (default: X)")
+    parser.add_argument("--batch-key", help="column of obs with a technical batch")
+    parser.add_argument("--n-top-genes", type=int, help="keep that many highly variable genes (default: all)")
+    parser.add_argument("--max-epochs", type=int, help="passes over the training cells")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
+    parser.set_defaults(run=_fit)
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from discovr_sc.fit import fit
+
+    names = ("condition_key", "model", "layer", "batch_key", "n_top_genes", "max_epochs", "seed", "overwrite")
+    try:
+        fit(arguments.data, arguments.out, **{name: getattr(arguments, name) for name in names})
+    except USER_ERRORS as error:
+        return _complain(error)
+    print(f"Wrote {arguments.out}; see discovr-sc report {arguments.out}")
+    return 0
+
+
+def _add_report(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("report", help="how well a fitted model separates: a table and pictures")
+    parser.add_argument("model", help="folder that discovr-sc fit wrote")
+    parser.add_argument("--labels-key", help="column of obs with what conditions share, such as the cell type")
+    parser.add_argument("--probes", nargs="+", default=["linear", "knn"], help="linear, knn, boosting, mlp")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.set_defaults(run=_report)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from discovr_sc.fit import report
+
+    try:
+        table = report(arguments.model, labels_key=arguments.labels_key, probes=arguments.probes, seed=arguments.seed)
+    except USER_ERRORS as error:
+        return _complain(error)
+    print(table.round(3).to_string(index=False))
+    print(f"Wrote report.csv, history.png and disentanglement.png to {arguments.model}")
+    return 0
+
+
+def _complain(error: Exception) -> int:
+    # KeyError shows its message in quotes.
+    print(f"discovr-sc: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
+    return 2
 
 
 def _add_demo(commands: argparse._SubParsersAction) -> None:
@@ -52,7 +114,7 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "study",
         help="parametric, parametric-search, parametric-noise, swiss-roll, swiss-roll-search, ablations, kang, "
-        "kang-ablations",
+        "kang-ablations, counterfactual, differential-expression",
     )
     parser.add_argument("--seeds", type=int, help="number of seeds (default: the study's, 10 for the paper's tables)")
     parser.add_argument("--jobs", type=int, help="processes, of one thread each (default: one for each core)")

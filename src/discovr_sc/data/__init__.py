@@ -1,7 +1,7 @@
 """Data: tensors to and from AnnData, simulators that keep their truth, and the real sets."""
 
 from .adapters import anndata_to_tensors, tensors_to_anndata
-from .counts import prepare_counts
+from .counts import log_counts, prepare_counts
 from .kang import DataUnavailableError, kang
 from .simulate import noisy_swiss_roll, parametric_model, simulate_counts
 
@@ -9,6 +9,7 @@ __all__ = [
     "DataUnavailableError",
     "anndata_to_tensors",
     "kang",
+    "log_counts",
     "noisy_swiss_roll",
     "parametric_model",
     "prepare_counts",

@@ -83,3 +83,22 @@ def _check_counts(x: np.ndarray | sparse.spmatrix) -> None:
             f"adata.X must hold raw counts, but has values such as {values[bad].flat[0]}; "
             "pass the counts from before normalisation (often in adata.layers['counts'] or adata.raw)."
         )
+
+
+def log_counts(counts: np.ndarray | sparse.spmatrix) -> np.ndarray:
+    """log(1 + counts per 10,000) of each cell, dense; cells without counts stay at 0.
+
+    Parameters
+    ----------
+    counts
+        Counts, or anything proportional to them within a cell, such as normalised expression; shape (cells, genes).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.expm1(log_counts(np.array([[1.0, 3.0], [0.0, 0.0]]))).round(3)
+    array([[2500., 7500.], [   0.,    0.]])
+    """
+    x = np.asarray(counts.toarray() if sparse.issparse(counts) else counts, dtype=np.float64)
+    totals = x.sum(axis=1, keepdims=True)
+    return np.log1p(1e4 * x / np.where(totals > 0, totals, 1.0))

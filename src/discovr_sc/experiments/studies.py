@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from discovr_sc.experiments.counterfactual import COUNTERFACTUAL
+from discovr_sc.experiments.differential import DIFFERENTIAL_EXPRESSION
 from discovr_sc.experiments.kang import KANG, KANG_ABLATIONS
 from discovr_sc.experiments.search import PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH
 from discovr_sc.experiments.study import Study
@@ -18,5 +20,7 @@ STUDIES: dict[str, Study] = {
         ABLATIONS,
         KANG,
         KANG_ABLATIONS,
+        COUNTERFACTUAL,
+        DIFFERENTIAL_EXPRESSION,
     )
 }

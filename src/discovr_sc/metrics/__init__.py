@@ -6,6 +6,7 @@ Informations are in nats, embeddings have one row per cell, and everything is de
 from .clustering import ClusterScore, WithinScore, kmeans_ari, kmeans_nmi, kmeans_nmi_within, silhouette
 from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
+from .populations import MeanScore, energy_distance, mean_score
 from .posterior import (
     delta_bayes,
     marginal_rmse,
@@ -21,10 +22,12 @@ from .summary import InformationTable, information_table, mic, mig, rank_methods
 __all__ = [
     "ClusterScore",
     "InformationTable",
+    "MeanScore",
     "ProbeResult",
     "WithinScore",
     "best_probe",
     "delta_bayes",
+    "energy_distance",
     "information_table",
     "kmeans_ari",
     "kmeans_nmi",
@@ -32,6 +35,7 @@ __all__ = [
     "knn_conditional_mutual_information",
     "knn_mutual_information",
     "marginal_rmse",
+    "mean_score",
     "mic",
     "mig",
     "mine",

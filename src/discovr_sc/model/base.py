@@ -20,6 +20,9 @@ from scvi.model.base import RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 from discovr_sc._scvi import minify_type
 from discovr_sc.model.checks import check_counts, check_query, check_setup, check_unit_interval, find_data, fingerprint
 from discovr_sc.model.conditions import condition_keys
+from discovr_sc.model.counterfactual import CounterfactualMixin
+from discovr_sc.model.differential import DifferentialMixin
+from discovr_sc.model.effects import EffectMixin
 from discovr_sc.model.fields import ConditionField, TensorField
 from discovr_sc.model.minified import MinifiedMixin
 from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
@@ -33,7 +36,17 @@ from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 CELLS_TO_SEE = 800_000
 
 
-class DisentangledModel(QueryMixin, QueryDataMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, MinifiedMixin):
+class DisentangledModel(
+    QueryMixin,
+    QueryDataMixin,
+    CounterfactualMixin,
+    DifferentialMixin,
+    EffectMixin,
+    UnsupervisedTrainingMixin,
+    RNASeqMixin,
+    VAEMixin,
+    MinifiedMixin,
+):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]

@@ -101,6 +101,8 @@ class DIVA(Baseline):
 
     _module_cls = DIVAModule
     _paper_name = "diva"
+    # w is inferred from the data alone: its posterior is that of the cell's own condition.
+    counterfactual_ways = ("analogy", "neighbors", "prior")
     _prior = "learned"
 
 
@@ -112,6 +114,7 @@ class CCVAE(Baseline):
 
     _module_cls = CCVAEModule
     _paper_name = "ccvae"
+    counterfactual_ways = ("analogy", "neighbors", "prior")
     _prior = "learned"
 
 
@@ -120,6 +123,7 @@ class CVAE(Baseline):
 
     _module_cls = CVAEModule
     latents = ("z",)
+    counterfactual_ways = ("posterior",)
     _paper_name = "cvae"
     _prior = "standard"
 

@@ -54,9 +54,9 @@ class HCSVAEModule(CSVAEModule):
         pu = self.u_decoder(torch.cat([q["z"], q["w"]], dim=-1))
         return {"px": self.decode_u(q["u"], given), "pu": pu} | self.latent_priors(q)
 
-    def decode(self, z, w, given):
-        """p(x | u) at the mean of p(u | z, w)."""
-        return self.decode_u(self.u_decoder(torch.cat([z, w], dim=-1)).loc, given)
+    def decoder_outputs(self, z, w, given):
+        """Those of p(x | u) at the mean of p(u | z, w)."""
+        return self.decoder(self.u_decoder(torch.cat([z, w], dim=-1)).loc, *given.cats, cont=given.cont)
 
     def decode_u(self, u, given):
         """p(x | u)."""

@@ -310,8 +310,11 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
 
     def decode(self, z: Tensor, w: Tensor, given: Given) -> Distribution:
         """p(x | z, w)."""
-        outputs = self.decoder(torch.cat([z, w], dim=-1), *given.cats, cont=given.cont)
-        return self.likelihood(outputs, given.size_factor, given.cats[-1])
+        return self.likelihood(self.decoder_outputs(z, w, given), given.size_factor, given.cats[-1])
+
+    def decoder_outputs(self, z: Tensor, w: Tensor, given: Given) -> dict[str, Tensor]:
+        """What the likelihood makes a distribution of, each of the data's shape."""
+        return self.decoder(torch.cat([z, w], dim=-1), *given.cats, cont=given.cont)
 
     def decode_marginal(self, z: Tensor, given: Given, n_draws: int = 64) -> Tensor | Distribution:
         """The reconstruction with w averaged out: over y ~ p(y) and w ~ p(w | y).

@@ -10,8 +10,9 @@ import numpy as np
 import scanpy as sc
 import torch
 from anndata import AnnData
-from matplotlib.axes import Axes
 from umap import UMAP
+
+from discovr_sc.pl._figure import finish
 
 
 def latents(
@@ -63,7 +64,7 @@ def latents(
     for key in color:
         if key not in adata.obs:
             raise KeyError(f"color {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
-    figure, axes = plt.subplots(
+    _, axes = plt.subplots(
         len(bases), len(color), figsize=(5.6 * len(color), 4.2 * len(bases)), squeeze=False, layout="constrained"
     )
     for row, key in zip(axes, bases, strict=True):
@@ -71,7 +72,7 @@ def latents(
         for ax, column in zip(row, color, strict=True):
             sc.pl.embedding(drawing, "X_drawn", color=column, ax=ax, show=False, frameon=True)
             ax.set(title=f"{key} by {column}", xlabel=f"{axis_label} 1", ylabel=f"{axis_label} 2")
-    return _finish(figure, axes, show, save)
+    return finish(axes, show, save)
 
 
 def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) -> tuple[AnnData, str]:
@@ -88,12 +89,3 @@ def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) ->
         torch.set_num_threads(n_threads)
     order = np.random.default_rng(seed).permutation(drawing.n_obs)
     return drawing[order].copy(), label
-
-
-def _finish(figure: plt.Figure, axes: Axes | np.ndarray, show: bool | None, save: str | Path | None):
-    """Save and show a figure as scanpy does."""
-    if save is not None:
-        figure.savefig(save, dpi=120)
-    if show or (show is None and save is None):
-        plt.show()
-    return axes

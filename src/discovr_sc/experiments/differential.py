@@ -1,0 +1,204 @@
+"""Differential expression within a cell type, judged by a paired test of pseudobulks over donors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scanpy as sc
+import scvi
+from anndata import AnnData
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
+from scipy.stats import spearmanr
+from scipy.stats import t as student
+
+from discovr_sc.data import log_counts
+from discovr_sc.experiments.counterfactual import CONTROL, TARGET, TYPE
+from discovr_sc.experiments.kang import CONDITION, PRESETS, load_kang
+from discovr_sc.experiments.runner import Run
+from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
+from discovr_sc.model import DISCOVR
+
+DONOR = "donor"
+#: Genes at the top of a ranking that are compared with those at the top of the judge's.
+N_TOP = 50
+#: False discovery rate at which genes are called.
+FDR = 0.05
+
+
+def make_within(preset: Preset, seed: int, cell_type: str) -> Task:
+    """All cells to train on, and those of a type to test within."""
+    adata = load_kang()
+    if DONOR not in adata.obs:
+        raise ValueError(
+            f"the Kang file has no column {DONOR!r}, over which the judge pairs; name the folder of the full file in "
+            "DISCOVR_SC_DATA."
+        )
+    of_type = (adata.obs[TYPE] == cell_type).to_numpy()
+    others = np.flatnonzero(~of_type)
+    if preset.n_train is not None:
+        n_others = max(0, preset.n_train - int(of_type.sum()))
+        others = np.random.default_rng(seed).choice(others, min(n_others, len(others)), replace=False)
+    rows = np.sort(np.concatenate([np.flatnonzero(of_type), others]))
+    return Task(adata[rows].copy(), adata[of_type].copy(), setup={"condition_key": CONDITION})
+
+
+class Tested(NamedTuple):
+    """A method's tables (rank, lfc, called; by gene): between the conditions, and between random halves of controls."""
+
+    real: pd.DataFrame
+    null: pd.DataFrame
+
+
+def fit_method(test: Callable[..., pd.DataFrame]) -> Callable[[Task, Preset, int], Tested]:
+    """Test a task's type for the conditions, and its controls for a random label, each with a training of its own."""
+
+    def fit(task: Task, preset: Preset, seed: int) -> Tested:
+        cell_type = task.evaluation.obs[TYPE].iloc[0]
+        real = test(task.train.copy(), CONDITION, cell_type, CONTROL, TARGET, preset)
+        halves = task.train[(task.train.obs[CONDITION] == CONTROL).to_numpy()].copy()
+        halves.obs["half"] = np.random.default_rng(seed).permutation(np.arange(halves.n_obs) % 2).astype(str)
+        scvi.settings.seed = seed
+        return Tested(real, test(halves, "half", cell_type, "0", "1", preset))
+
+    fit.__qualname__ = f"fit_{test.__name__}"  # what the study's fingerprint sees
+    return fit
+
+
+def evaluate_within(run: Run) -> dict[str, float]:
+    """Agreement with the judge within the type, and the share of genes called between random halves of its controls."""
+    judge = paired_pseudobulk_test(run.evaluation, CONDITION, DONOR, CONTROL, TARGET)
+    return compare(run.model.real, judge) | {"false_calls": float(run.model.null["called"].mean())}
+
+
+def compare(table: pd.DataFrame, judge: pd.DataFrame) -> dict[str, float]:
+    """Agreement of a method's table (rank, lfc, called; by gene) with the judge's."""
+    table = table.loc[judge.index]
+    ours, theirs = (frame["rank"].nsmallest(N_TOP).index for frame in (table, judge))
+    return {
+        "overlap_top50": len(ours.intersection(theirs)) / len(theirs),
+        "spearman_lfc": float(spearmanr(table["lfc"], judge["lfc"]).statistic),
+        "n_tested": float(len(judge)),
+        "n_called": float(table["called"].sum()),
+    }
+
+
+# The judge -------------------------------------------------------------------------------------------------------
+
+
+def paired_pseudobulk_test(
+    cells: AnnData, condition_key: str, donor_key: str, control: str, target: str
+) -> pd.DataFrame:
+    """The moderated paired t-test of limma (Smyth 2004) on pseudobulks: sums of counts by donor and condition.
+
+    Values are log2((count + 0.5) / (total + 1) * 1e6). Genes are tested that have, in at least as many pseudobulks as
+    there are donors, the counts per million that 10 counts are in the median pseudobulk (edgeR's rule).
+
+    Returns
+    -------
+    DataFrame by gene: ``lfc`` (mean over donors), ``t``, ``p_value``, ``rank`` (by p-value, 1 first).
+    """
+    donors = sorted(set(cells.obs[donor_key]))
+    sums = {}
+    for condition in (control, target):
+        mask = (cells.obs[condition_key] == condition).to_numpy()
+        sums[condition] = np.stack(
+            [np.asarray(cells.X[mask & (cells.obs[donor_key] == donor).to_numpy()].sum(0)).ravel() for donor in donors]
+        )  # (donors, genes)
+    totals = {condition: x.sum(1, keepdims=True) for condition, x in sums.items()}
+    paired = (totals[control].ravel() > 0) & (totals[target].ravel() > 0)
+    if paired.sum() < 3:
+        raise ValueError(f"{int(paired.sum())} donors have cells of both conditions; a paired test needs at least 3.")
+    sums, totals = ({condition: x[paired] for condition, x in part.items()} for part in (sums, totals))
+    all_totals = np.concatenate([totals[control], totals[target]])
+    enough = np.concatenate([sums[control], sums[target]]) / all_totals >= 10 / np.median(all_totals)
+    tested = enough.sum(0) >= paired.sum()
+    logs = {c: np.log2((sums[c][:, tested] + 0.5) / (totals[c] + 1) * 1e6) for c in (control, target)}
+    t, p_value = moderated_t(logs[target] - logs[control])
+    table = pd.DataFrame(
+        {"lfc": (logs[target] - logs[control]).mean(0), "t": t, "p_value": p_value}, index=cells.var_names[tested]
+    )
+    table["rank"] = (-table["t"].abs()).rank(method="first")
+    return table
+
+
+def moderated_t(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Moderated t statistics and p-values of zero mean, ``(genes,)``, with variances shrunk towards a common one.
+
+    The prior of the variances, a scaled inverse chi-squared, is fitted to the genes by moments of log variances.
+    """
+    n = len(differences)
+    variance, df = differences.var(0, ddof=1), n - 1
+    log_variance = np.log(np.maximum(variance, 1e-12)) - digamma(df / 2) + np.log(df / 2)
+    excess = log_variance.var(ddof=1) - polygamma(1, df / 2)
+    if excess > 1e-6:
+        prior_df = 2 * brentq(lambda x: polygamma(1, x) - excess, 1e-6, 1e8)
+        prior = np.exp(log_variance.mean() + digamma(prior_df / 2) - np.log(prior_df / 2))
+        variance, df = (prior_df * prior + df * variance) / (prior_df + df), prior_df + df
+    else:
+        variance, df = np.full_like(variance, np.exp(log_variance.mean())), np.inf
+    t = differences.mean(0) / np.sqrt(variance / n)
+    return t, 2 * student.sf(np.abs(t), df)
+
+
+# The methods: a table (rank, lfc, called) by gene -------------------------------------------------------------------
+
+
+def discovr_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
+    """DISCOVR's differential expression within the type."""
+    DISCOVR.setup_anndata(adata, condition_key=condition_key)
+    model = DISCOVR(adata)
+    model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
+    table = model.differential_expression(target=target, reference=control, groupby=TYPE, groups=[cell_type], fdr=FDR)
+    return _ranked(table["gene"], table["lfc"], table["is_de"])
+
+
+def scvi_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
+    """SCVI's differential expression ("change" mode) between the type's cells of both conditions."""
+    scvi.model.SCVI.setup_anndata(adata)
+    model = scvi.model.SCVI(adata)
+    model.train(max_epochs=preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
+    cells = [
+        ((adata.obs[TYPE] == cell_type) & (adata.obs[condition_key] == condition)).to_numpy()
+        for condition in (target, control)
+    ]
+    table = model.differential_expression(
+        idx1=cells[0], idx2=cells[1], mode="change", fdr_target=FDR, all_stats=False, silent=True
+    )
+    return _ranked(table.index, table["lfc_mean"], table[f"is_de_fdr_{FDR}"])
+
+
+def wilcoxon_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
+    """Wilcoxon's rank-sum test on the type's cells as log counts, with Benjamini and Hochberg's correction."""
+    cells = adata[(adata.obs[TYPE] == cell_type).to_numpy()].copy()
+    cells.X = log_counts(cells.X)
+    sc.tl.rank_genes_groups(cells, condition_key, groups=[target], reference=control, method="wilcoxon")
+    table = sc.get.rank_genes_groups_df(cells, target)
+    table = table.loc[table["scores"].abs().sort_values(ascending=False, kind="stable").index]
+    return _ranked(table["names"], table["logfoldchanges"], table["pvals_adj"] < FDR)
+
+
+def _ranked(genes, lfc, called) -> pd.DataFrame:
+    """A table of genes that come in the order of their ranks."""
+    columns = {"rank": np.arange(len(genes)) + 1, "lfc": np.asarray(lfc), "called": np.asarray(called)}
+    return pd.DataFrame(columns, index=pd.Index(genes))
+
+
+DIFFERENTIAL_EXPRESSION = Study(
+    name="differential-expression",
+    experiment="kang",
+    make_task=make_within,
+    evaluate=evaluate_within,
+    presets=PRESETS,
+    variants={f"type={name}": Variant(data={"cell_type": name}) for name in ("CD14+ Monocytes", "B cells")},
+    headline=("overlap_top50", "spearman_lfc", "n_tested", "n_called", "false_calls"),
+    methods={
+        "discovr": Method(fit=fit_method(discovr_test)),
+        "scvi": Method(fit=fit_method(scvi_test)),
+        "wilcoxon": Method(fit=fit_method(wilcoxon_test)),
+    },
+    n_seeds=1,
+)

@@ -1,0 +1,123 @@
+"""Fitting and reporting for the command line: from an h5ad to a model's folder, and from that to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anndata
+import pandas as pd
+import scvi
+from anndata import AnnData
+
+import discovr_sc
+from discovr_sc.data import prepare_counts
+from discovr_sc.model.base import DisentangledModel
+from discovr_sc.model.checks import find_data
+
+MODELS = ("DISCOVR", "CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")
+
+
+def fit(
+    path: str | Path,
+    out: str | Path,
+    *,
+    condition_key: str,
+    model: str = "DISCOVR",
+    layer: str | None = None,
+    batch_key: str | None = None,
+    n_top_genes: int | None = None,
+    max_epochs: int | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> DisentangledModel:
+    """Train a model on an h5ad file and save it with its cells and their latents.
+
+    Parameters
+    ----------
+    path
+        An h5ad file with counts.
+    out
+        Folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]`` and ``_w``.
+    condition_key, layer, batch_key
+        See :meth:`DISCOVR.setup_anndata`.
+    model
+        Name of a model class.
+    n_top_genes
+        Keep that many highly variable genes; all by default.
+    max_epochs
+        Passes over the training cells.
+    seed
+        Of everything random.
+    overwrite
+        Whether a folder that is there may be replaced.
+    """
+    out = Path(out)
+    if model not in MODELS:
+        raise ValueError(f"model {model!r} is not known; choose from {list(MODELS)}.")
+    if out.exists() and not overwrite:
+        raise FileExistsError(f"{out} is there already; give another --out, or --overwrite.")
+    adata = read(path)
+    if n_top_genes is not None:
+        if layer is not None:
+            adata.X, layer = find_data(adata, layer, None)[0].copy(), None
+        adata = prepare_counts(adata, n_top_genes)
+    model_cls = getattr(discovr_sc, model)
+    model_cls.setup_anndata(adata, condition_key, layer=layer, batch_key=batch_key)
+    scvi.settings.seed = seed
+    fitted = model_cls(adata)
+    print(f"{adata.n_obs:,} cells, {adata.n_vars:,} genes, conditions {list(map(str, fitted.conditions))}", flush=True)
+    fitted.train(max_epochs, train_size=0.8, validation_size=0.1)
+    for latent in fitted.latents:
+        adata.obsm[f"X_{model.lower()}_{latent}"] = fitted.get_latent_representation(kind=latent)
+    fitted.save(str(out), overwrite=overwrite, save_anndata=True)
+    return fitted
+
+
+def report(
+    folder: str | Path, *, labels_key: str | None = None, probes: Sequence[str] = ("linear", "knn"), seed: int = 0
+) -> pd.DataFrame:
+    """Write and return the disentanglement report of a model that :func:`fit` saved, with its pictures.
+
+    Parameters
+    ----------
+    folder
+        Of the model; ``report.csv``, ``history.png`` and ``disentanglement.png`` are written to it.
+    labels_key
+        Column of ``obs`` with what the conditions share, such as the cell type.
+    probes
+        Classifiers.
+    seed
+        Of the metrics.
+    """
+    from discovr_sc import pl
+
+    folder = Path(folder)
+    model = load(folder)
+    table = model.disentanglement_report(labels_key, probes=probes, seed=seed)
+    table.to_csv(folder / "report.csv", index=False)
+    pl.history(model, show=False, save=folder / "history.png")
+    pl.disentanglement(table, show=False, save=folder / "disentanglement.png")
+    return table
+
+
+def load(folder: str | Path) -> DisentangledModel:
+    """The model in a folder, whichever its class."""
+    folder = Path(folder)
+    if not (folder / "model.pt").exists():
+        raise FileNotFoundError(f"{folder} has no model (model.pt); give a folder that `discovr-sc fit` wrote.")
+    name = DisentangledModel.load_registry(str(folder))["model_name"]
+    if name not in MODELS:
+        raise ValueError(f"{folder} holds a {name}, which is not a model of discovr_sc.")
+    return getattr(discovr_sc, name).load(str(folder))
+
+
+def read(path: str | Path) -> AnnData:
+    """An h5ad file, or an error that says what is wrong with it."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file; give an h5ad file.")
+    try:
+        return anndata.read_h5ad(path)
+    except OSError as error:
+        raise ValueError(f"{path} is not a readable h5ad file ({error}).") from error

@@ -1,0 +1,111 @@
+"""How near a predicted population of cells is to a real one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+
+from ._checks import as_matrix
+
+
+class MeanScore(NamedTuple):
+    """Agreement of two populations' feature means.
+
+    Attributes
+    ----------
+    r2
+        Squared Pearson correlation: blind to a scale and an offset.
+    determination
+        Coefficient of determination, 1 - (squared error) / (variance of the real means): 1 at best, negative where the
+        mean over features would predict better.
+    """
+
+    r2: float
+    determination: float
+
+
+def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None = None) -> MeanScore:
+    """Agreement of feature means over cells.
+
+    Parameters
+    ----------
+    predicted, real
+        Cells by features, shapes (n, d) and (m, d).
+    features
+        Positions of the features to compare; all by default.
+
+    Returns
+    -------
+    MeanScore
+        Squared correlation and coefficient of determination.
+
+    Raises
+    ------
+    ValueError
+        If the features differ in number, are fewer than two, or have all the same real mean.
+
+    Examples
+    --------
+    >>> mean_score([[0.0, 1.0, 2.0]], [[1.0, 3.0, 5.0]])
+    MeanScore(r2=1.0, determination=-0.75)
+    """
+    predicted, real = _same_features(predicted, real)
+    columns = slice(None) if features is None else np.asarray(features)
+    p, r = predicted.mean(0)[columns], real.mean(0)[columns]
+    if len(r) < 2 or np.ptp(r) == 0:
+        raise ValueError(f"real has {len(r)} features to compare, with no variance of their means; pass at least two")
+    r2 = 0.0 if np.ptp(p) == 0 else float(np.corrcoef(p, r)[0, 1] ** 2)
+    return MeanScore(r2, float(1 - ((p - r) ** 2).sum() / ((r - r.mean()) ** 2).sum()))
+
+
+def energy_distance(x: ArrayLike, y: ArrayLike, *, max_cells: int = 1000, seed: int = 0) -> float:
+    """Energy distance of two populations, 2 E|X - Y| - E|X - X'| - E|Y - Y'|, with Euclidean distances.
+
+    Pairs of a cell with itself do not count, so that the estimate is 0 on average (and may be negative) for two samples
+    of one distribution.
+
+    Parameters
+    ----------
+    x, y
+        Cells by features, shapes (n, d) and (m, d), at least two cells each.
+    max_cells
+        Compare a random sample of that many cells of each.
+    seed
+        Of the samples.
+
+    Returns
+    -------
+    float
+        In the units of the features.
+
+    Raises
+    ------
+    ValueError
+        If a population has fewer than two cells, or the features differ in number.
+
+    Examples
+    --------
+    >>> energy_distance([[0.0], [0.0]], [[3.0], [3.0]])
+    6.0
+    """
+    x, y = _same_features(x, y)
+    for name, cells in {"x": x, "y": y}.items():
+        if len(cells) < 2:
+            raise ValueError(f"{name} has {len(cells)} cells; pass at least 2")
+    rng = np.random.default_rng(seed)
+    x, y = (cells[rng.permutation(len(cells))[:max_cells]] for cells in (x, y))
+    return float(2 * cdist(x, y).mean() - _mean_distance_within(x) - _mean_distance_within(y))
+
+
+def _mean_distance_within(x: NDArray[np.float64]) -> float:
+    return cdist(x, x).sum() / (len(x) * (len(x) - 1))
+
+
+def _same_features(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    x, y = as_matrix("predicted", x), as_matrix("real", y)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"the populations have {x.shape[1]} and {y.shape[1]} features; pass the same features of both")
+    return x, y

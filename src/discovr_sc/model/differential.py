@@ -1,0 +1,293 @@
+"""Differential expression between conditions: within groups of cells, or of the same cells under both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from anndata import AnnData
+from scvi import REGISTRY_KEYS
+from scvi.model.base import DifferentialComputation
+
+from discovr_sc._scvi import expected_fdr_calls
+from discovr_sc.model.checks import check_columns
+from discovr_sc.model.counterfactual import seeded
+
+#: Numbers of one array of posterior samples, of which the computation holds several at once.
+MAX_FLOATS = 10_000_000
+#: Level of the credible intervals.
+LEVEL = 0.95
+
+COLUMNS = [
+    "group",
+    "gene",
+    "lfc",
+    "lfc_low",
+    "lfc_high",
+    "lfc_sd",
+    "proba_de",
+    "bayes_factor",
+    "is_de",
+    "scale_target",
+    "scale_reference",
+    "n_target",
+    "n_reference",
+]
+
+
+class Population(NamedTuple):
+    """Cells, and the condition to decode them in; None for their own."""
+
+    cells: np.ndarray
+    condition: int | None
+
+
+class DifferentialMixin:
+    """Differential expression by the model's posterior, with scvi-tools' computation of probabilities."""
+
+    def differential_expression(
+        self,
+        adata: AnnData | None = None,
+        *,
+        target: str | None = None,
+        reference: str | None = None,
+        groupby: str | None = None,
+        groups: Sequence[str] | None = None,
+        mode: Literal["observed", "counterfactual"] = "observed",
+        by: str | None = None,
+        delta: float = 0.25,
+        fdr: float = 0.05,
+        n_samples: int = 5000,
+        pseudocount: float = 0.1,
+        batch_correction: bool = False,
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """Differential expression between two conditions, within each group of cells.
+
+        The log fold change of a gene is log2 of its normalised expression in the target over that in the reference. A
+        gene counts as differential where it is beyond ``delta``; its posterior probability is over cells and over the
+        latents' posteriors (scvi-tools' ``"change"`` mode).
+
+        Parameters
+        ----------
+        adata
+            Cells with known conditions; those of the training by default.
+        target, reference
+            Conditions to compare. With two conditions, the second against the first by default.
+        groupby
+            Column of ``obs``, such as the cell type: conditions are compared within each of its groups.
+        groups
+            Some groups only.
+        mode
+            ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
+            conditions) under the target and under the reference, so that differences between cells do not count.
+        by
+            For ``mode="counterfactual"``: see :meth:`predict_counterfactual`.
+        delta
+            Absolute log2 fold change from which a gene counts as differential.
+        fdr
+            Posterior expected share of false calls among those of a group.
+        n_samples
+            Posterior samples of each population, drawn with its cells.
+        pseudocount
+            Added to expression in counts per 10,000, for the probabilities; it keeps genes that are hardly expressed
+            from being called. The reported fold changes have a thousandth of it, as in scvi-tools.
+        batch_correction
+            Decode the cells of both populations in batches drawn at random, not in their own.
+        seed
+            Of the samples.
+        batch_size
+            Cells per pass.
+
+        Returns
+        -------
+        DataFrame with a row for each group and gene, sorted by probability and fold change within a group:
+        ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
+        ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
+        at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+        >>> model = DISCOVR(adata)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> table = model.differential_expression(groupby="cell_type", n_samples=200)
+        >>> table.groupby("group").size().tolist()
+        [50, 50, 50, 50]
+        """
+        self._check_if_trained(warn=False)
+        if not self.module.likelihood.counts:
+            raise ValueError("differential_expression is for counts (likelihood 'zinb' or 'nb').")
+        if mode not in ("observed", "counterfactual"):
+            raise ValueError(f"mode={mode!r} is not known; choose 'observed' or 'counterfactual'.")
+        if by is not None and mode == "observed":
+            raise ValueError(f"by={by!r} chooses w for mode='counterfactual'; leave it out, or set that mode.")
+        for argument, value in {"delta": delta, "pseudocount": pseudocount, "fdr": fdr}.items():
+            if not value > 0:
+                raise ValueError(f"{argument}={value}; give a number above 0.")
+        if n_samples < 2:
+            raise ValueError(f"n_samples={n_samples}; give a whole number of at least 2.")
+        target_code, reference_code = self._compared(target, reference)
+        adata = self._validate_anndata(adata)
+        tables = []
+        for name, members in _groups(adata, groupby, groups):
+            populations = self._populations(adata, name, members, target_code, reference_code, mode)
+            sampler = ExpressionSampler(
+                self, adata, populations, by=by, n_samples=n_samples, batch_size=batch_size, seed=seed
+            )
+            if batch_correction:
+                sampler.shuffle_batches()
+            table = _compare(sampler, adata, delta, pseudocount)
+            table.insert(0, "group", name)
+            table["is_de"] = expected_fdr_calls(table["proba_de"], fdr=fdr)
+            table["n_target"], table["n_reference"] = (len(population.cells) for population in populations)
+            tables.append(table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS])
+        return pd.concat(tables, ignore_index=True)
+
+    def _compared(self, target: str | None, reference: str | None) -> tuple[int, int]:
+        """Codes of the conditions to compare."""
+        if len(self.conditions) > 2 and (target is None or reference is None):
+            raise ValueError(f"name target and reference: there are {len(self.conditions)} {list(self.conditions)}.")
+        codes = {}
+        for argument, condition in {"target": target, "reference": reference}.items():
+            codes[argument] = None if condition is None else self._condition_code(condition, argument)
+        if codes["target"] is None:
+            codes["target"] = 1 if codes["reference"] is None else 1 - codes["reference"]
+        if codes["reference"] is None:
+            codes["reference"] = 1 - codes["target"]
+        if codes["target"] == codes["reference"]:
+            raise ValueError(f"target and reference are both {target!r}; give two conditions.")
+        return codes["target"], codes["reference"]
+
+    def _populations(
+        self, adata: AnnData, name: str, members: np.ndarray, target: int, reference: int, mode: str
+    ) -> tuple[Population, Population]:
+        """The cells to compare, and the conditions to decode them in."""
+        manager = self.get_anndata_manager(adata, required=True)
+        codes = manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        if mode == "counterfactual":
+            cells = np.flatnonzero(members)
+            return Population(cells, target), Population(cells, reference)
+        found = [np.flatnonzero(members & (codes == code)) for code in (target, reference)]
+        for code, cells in zip((target, reference), found, strict=True):
+            if not len(cells):
+                raise ValueError(
+                    f"group {name!r} has no cells of condition {self.conditions[code]!r}; leave it out with "
+                    "groups=..., or use mode='counterfactual'."
+                )
+        return Population(found[0], None), Population(found[1], None)
+
+
+class ExpressionSampler:
+    """Posterior samples of normalised expression of populations, some genes at a time.
+
+    scvi-tools' own sampler decodes all genes of all cells at once. This one draws cells and latents first, which are
+    small, and decodes them for each block of genes. It numbers populations where scvi-tools' computation has
+    rows of an AnnData.
+    """
+
+    def __init__(self, model, adata, populations, *, by, n_samples, batch_size, seed):
+        self.model = model
+        self.genes = slice(None)
+        self._latents = []
+        with seeded(seed):
+            ways = {
+                population.condition: model._way(by, population.condition, n_neighbors=50)
+                for population in populations
+                if population.condition is not None
+            }
+        for number, population in enumerate(populations):
+            # One seed under several conditions, so that a cell is decoded from the same z under each; different ones
+            # for different cells, which would otherwise be paired by their place in the data.
+            own = 0 if population.condition is not None else number
+            cells = np.random.default_rng([seed, own]).choice(population.cells, n_samples)
+            with seeded(seed + own):
+                self._latents.append(
+                    [
+                        model._latents_under(tensors, population.condition, ways.get(population.condition), 1)
+                        for tensors in model._batches(adata, cells, batch_size)
+                    ]
+                )
+        self._rng = np.random.default_rng(seed)
+
+    def shuffle_batches(self) -> None:
+        """Have cells of all populations decoded in batches drawn uniformly."""
+        n_batch = self.model.summary_stats.n_batch
+        for latents in self._latents:
+            for i, decodable in enumerate(latents):
+                *others, batch = decodable.given.cats
+                drawn = torch.as_tensor(self._rng.integers(n_batch, size=batch.shape), device=batch.device)
+                latents[i] = decodable._replace(given=decodable.given._replace(cats=(*others, drawn)))
+
+    def __call__(self, adata, indices, transform_batch, n_samples_overall) -> np.ndarray:
+        """Expression ``(n_samples, genes of the block)`` of the population whose number is in ``indices``."""
+        return np.concatenate(
+            [
+                self.model._decode(latents).scale[:, self.genes].cpu().numpy()
+                for latents in self._latents[int(indices[0])]
+            ]
+        )
+
+
+def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocount: float) -> pd.DataFrame:
+    manager = sampler.model.get_anndata_manager(adata, required=True)
+    computation = DifferentialComputation(sampler, None, manager)
+    n_samples = sum(len(latents.own.z) for latents in sampler._latents[0])
+    tables = []
+    for genes in _blocks(adata.n_vars, max(1, MAX_FLOATS // n_samples)):
+        sampler.genes = genes
+        result = computation.get_bayes_factors(
+            [0],
+            [1],
+            mode="change",
+            use_observed_batches=True,
+            delta=delta,
+            pseudocounts=pseudocount / 1e4,
+            cred_interval_lvls=[LEVEL],
+        )
+        tables.append(
+            pd.DataFrame(
+                {
+                    "gene": adata.var_names[genes],
+                    "lfc": result["lfc_mean"],
+                    "abs_lfc": np.abs(result["lfc_mean"]),
+                    "lfc_low": result[f"lfc_confidence_interval_{LEVEL}_min"],
+                    "lfc_high": result[f"lfc_confidence_interval_{LEVEL}_max"],
+                    "lfc_sd": result["lfc_std"],
+                    "proba_de": result["proba_de"],
+                    "bayes_factor": result["bayes_factor"],
+                    "scale_target": result["scale1"],
+                    "scale_reference": result["scale2"],
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def _groups(adata: AnnData, groupby: str | None, groups: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Names of groups and masks of their cells."""
+    if groupby is None:
+        if groups is not None:
+            raise ValueError(f"groups={list(groups)} are of a column of adata.obs; name it with groupby.")
+        yield "all", np.ones(adata.n_obs, dtype=bool)
+        return
+    check_columns(adata, [groupby], "groupby")
+    labels = adata.obs[groupby]
+    known = list(labels.dropna().unique())
+    wanted = sorted(known) if groups is None else ([groups] if isinstance(groups, str) else list(groups))
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"groups: {name!r} is not in adata.obs[{groupby!r}], which has {sorted(known)}.")
+    for name in wanted:
+        yield name, (labels == name).to_numpy()

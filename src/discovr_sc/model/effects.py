@@ -1,0 +1,179 @@
+"""What the condition changes: full expression against expression with the condition averaged out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from anndata import AnnData
+
+from discovr_sc.data import log_counts
+from discovr_sc.model.checks import check_gene_list, find_data
+from discovr_sc.model.counterfactual import seeded
+from discovr_sc.module.likelihoods import COUNTS_PER_CELL
+
+
+class EffectMixin:
+    """Effects of the condition on cells and genes."""
+
+    def get_condition_effect(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        reference: str | None = None,
+        gene_list: Sequence[str] | None = None,
+        n_samples: int = 25,
+        level: float = 0.95,
+        pseudocount: float = 0.1,
+        per_cell: bool = True,
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> AnnData:
+        """What its condition changes in each cell and gene: full expression against marginal expression.
+
+        Parameters
+        ----------
+        adata, indices
+            See :meth:`get_latent_representation`.
+        reference
+            A condition, to compare with the cell as predicted in it (see :meth:`predict_counterfactual`) in place of
+            its marginal expression.
+        gene_list
+            Genes to return; all by default. Scores of cells are over all genes.
+        n_samples
+            Samples of the latents, the same z for both expressions.
+        level
+            Of the credible intervals.
+        pseudocount
+            Added to expression in counts per 10,000, so that the fold changes of genes that are hardly expressed are
+            near 0.
+        per_cell
+            Whether to keep fold changes of every cell and gene; without, memory does not grow with the cells.
+        seed
+            Of the samples.
+        batch_size
+            Cells per pass.
+
+        Returns
+        -------
+        AnnData of cells by genes. ``X``: posterior mean of log2(full / marginal); ``layers["low"]`` and ``["high"]``:
+        the ends of its credible interval (none of these with ``per_cell=False``).
+        ``obs["response"]``: how far the condition moves the cell, KL(full || marginal) between the two profiles of
+        normalised expression in nats, and the cell's condition.
+        ``var``, over the cells: mean and variance of log(1 + counts per 10,000) of the data, of full and of marginal
+        expression (``mean_data``, ``variance_full``, ...), ``variance_restored`` = variance_full - variance_marginal,
+        and ``lfc``, the mean of ``X``.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+        >>> model = DISCOVR(adata)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> effect = model.get_condition_effect(n_samples=5)
+        >>> genes = effect.var.sort_values("variance_restored", ascending=False)
+        >>> effect.shape, len(genes)
+        ((200, 50), 50)
+        """
+        self._check_if_trained(warn=False)
+        if not self.module.likelihood.counts:
+            raise ValueError("get_condition_effect is for counts (likelihood 'zinb' or 'nb').")
+        if n_samples < 2:
+            raise ValueError(f"n_samples={n_samples}; an interval needs at least 2.")
+        if not 0 < level < 1:
+            raise ValueError(f"level={level}; give a number between 0 and 1.")
+        if not pseudocount > 0:
+            raise ValueError(f"pseudocount={pseudocount}; give a number above 0.")
+        genes = self.get_var_names()
+        if gene_list is not None:
+            check_gene_list(gene_list, genes)
+            genes = pd.Index(gene_list)
+        columns = pd.Index(self.get_var_names()).get_indexer(genes)
+        code = None if reference is None else self._condition_code(reference, "reference")
+        adata = self._validate_anndata(adata)
+        rows = np.arange(adata.n_obs) if indices is None else np.asarray(indices)
+
+        tails = [(1 - level) / 2, (1 + level) / 2]
+        scores, parts = [], {"X": [], "low": [], "high": []}
+        moments = {name: Moments() for name in ("data", "full", "marginal", "lfc")}
+        counts, _ = find_data(adata, self.registry["setup_args"]["layer"], None)
+        with seeded(seed):
+            way = None if reference is None else self._way(None, code, n_neighbors=50)
+            done = 0
+            for tensors in self._batches(adata, rows, batch_size):
+                full, other = self._full_and_other(tensors, code, way, n_samples)  # (n_samples, n, genes), in CP10k
+                lfc = (torch.log2(full + pseudocount) - torch.log2(other + pseudocount))[..., columns]
+                full, other = full.mean(0), other.mean(0)
+                scores.append(_divergence(full, other))
+                mean = lfc.mean(0).numpy()
+                moments["lfc"].add(mean)
+                moments["full"].add(np.log1p(full[:, columns].numpy()))
+                moments["marginal"].add(np.log1p(other[:, columns].numpy()))
+                moments["data"].add(log_counts(counts[rows[done : done + len(mean)]])[:, columns])
+                done += len(mean)
+                if per_cell:
+                    low, high = torch.quantile(lfc, torch.tensor(tails, dtype=lfc.dtype), dim=0).numpy()
+                    for name, values in {"X": mean, "low": low, "high": high}.items():
+                        parts[name].append(values)
+        layers = {name: np.concatenate(values) for name, values in parts.items() if values}
+        key = self.condition_key
+        obs = adata.obs.iloc[rows][[key] if key in adata.obs else []].copy()
+        obs["response"] = np.concatenate(scores)
+        uns = {"condition_effect": {"units": "log2 fold change", "against": reference or "marginal", "level": level}}
+        return AnnData(layers.pop("X", None), obs=obs, var=_gene_table(genes, moments), layers=layers, uns=uns)
+
+    @torch.inference_mode()
+    def _full_and_other(self, tensors, code, way, n_samples) -> tuple[torch.Tensor, torch.Tensor]:
+        """Full expression, and marginal or counterfactual expression from the same z, in counts per 10,000."""
+        own, under = self._own_and_under(tensors, code, way, n_samples)
+        full = own.decode(self.module)
+        other = self.module.decode_marginal(own.own.z, own.given) if way is None else under.decode(self.module)
+        # Methods without a decoder of z alone average expression itself.
+        if not isinstance(other, torch.Tensor):
+            other = self.module.likelihood_of("full" if way else "marginal").reconstruction(other)
+        return COUNTS_PER_CELL * self.module.likelihood.reconstruction(full).cpu(), COUNTS_PER_CELL * other.cpu()
+
+
+class Moments:
+    """Mean and variance over rows that come in blocks."""
+
+    def __init__(self):
+        self._n, self._mean, self._squares = 0, 0.0, 0.0
+
+    def add(self, block: np.ndarray) -> None:
+        """Add rows, ``(n, genes)``; blocks are merged by their means, as sums of squares would lose digits."""
+        block = block.astype(np.float64)
+        n, mean = len(block), block.mean(0)
+        shift = mean - self._mean
+        total = self._n + n
+        self._squares = self._squares + ((block - mean) ** 2).sum(0) + shift**2 * self._n * n / total
+        self._mean = self._mean + shift * n / total
+        self._n = total
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of each column."""
+        return self._mean
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Variance of each column, divided by the number of rows."""
+        return self._squares / self._n
+
+
+def _gene_table(genes: pd.Index, moments: dict[str, Moments]) -> pd.DataFrame:
+    table = pd.DataFrame({"lfc": moments["lfc"].mean}, index=pd.Index(genes))
+    for name in ("data", "full", "marginal"):
+        table[f"mean_{name}"], table[f"variance_{name}"] = moments[name].mean, moments[name].variance
+    table["variance_restored"] = table["variance_full"] - table["variance_marginal"]
+    return table
+
+
+def _divergence(full: torch.Tensor, other: torch.Tensor) -> np.ndarray:
+    """KL(full || other) in nats of profiles ``(n, genes)`` with equal sums."""
+    share = full / full.sum(-1, keepdim=True)
+    return (share * (torch.log(full + 1e-8) - torch.log(other + 1e-8))).sum(-1).numpy()

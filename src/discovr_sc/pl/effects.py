@@ -1,0 +1,205 @@
+"""Pictures of what the condition changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from matplotlib.axes import Axes
+
+from discovr_sc.data import log_counts
+from discovr_sc.metrics import mean_score
+from discovr_sc.pl._figure import finish, label_points, new_axes
+
+
+def gene_variance(
+    effect: AnnData | pd.DataFrame,
+    *,
+    n_labels: int = 8,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Means and variances of genes: of the data, of full and of marginal reconstructions.
+
+    Parameters
+    ----------
+    effect
+        From ``model.get_condition_effect``, or its ``var``.
+    n_labels
+        Genes to name: those whose variance w restores most.
+    ax
+        Where to draw.
+    show
+        Show the figure; by default only where it is not saved.
+    save
+        File to write the figure to.
+
+    Returns
+    -------
+    Axes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from discovr_sc import pl
+    >>> genes = pd.DataFrame({f"{moment}_{of}": [0.5, 1.0] for moment in ("mean", "variance")
+    ...                       for of in ("data", "full", "marginal")}, index=["ISG15", "CD74"])
+    >>> genes["variance_restored"] = [0.4, 0.1]
+    >>> pl.gene_variance(genes, show=False).get_ylabel()
+    'variance over cells'
+    """
+    table = effect.var if isinstance(effect, AnnData) else effect
+    if "variance_restored" not in table:
+        raise KeyError("effect has no column 'variance_restored'; pass what model.get_condition_effect returns.")
+    ax = new_axes(ax, (5.6, 4.4))
+    looks = {
+        "data": ("0.75", 6, "data"),
+        "full": ("goldenrod", 8, "from z and w"),
+        "marginal": ("C0", 8, "from z alone"),
+    }
+    for name, (color, size, label) in looks.items():
+        ax.scatter(table[f"mean_{name}"], table[f"variance_{name}"], s=size, color=color, label=label, linewidths=0)
+    best = table.nlargest(n_labels, "variance_restored")
+    label_points(ax, best.index, best["mean_full"], best["variance_full"])
+    for _, gene in best.iterrows():
+        ax.plot(
+            [gene["mean_marginal"], gene["mean_full"]],
+            [gene["variance_marginal"], gene["variance_full"]],
+            color="0.4",
+            linewidth=0.6,
+            zorder=0,
+        )
+    ax.set(xlabel="mean over cells, log(1 + counts per 10,000)", ylabel="variance over cells")
+    ax.legend(fontsize=8)
+    return finish(ax, show, save)
+
+
+def condition_effect(
+    table: pd.DataFrame,
+    *,
+    group: str | None = None,
+    n_labels: int = 10,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Volcano of a differential expression: log fold change against the posterior probability of a change.
+
+    Parameters
+    ----------
+    table
+        From ``model.differential_expression``.
+    group
+        One of its groups; may be left out where there is one only.
+    n_labels
+        Genes to name: the first of those that are called.
+    ax, show, save
+        See :func:`gene_variance`.
+
+    Returns
+    -------
+    Axes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from discovr_sc import pl
+    >>> table = pd.DataFrame({"group": "B cells", "gene": ["ISG15", "CD74"], "lfc": [3.0, 0.1],
+    ...                       "proba_de": [1.0, 0.2], "is_de": [True, False]})
+    >>> pl.condition_effect(table, show=False).get_title()
+    'B cells: 1 of 2 genes'
+    """
+    groups = list(table["group"].unique())
+    if group is None and len(groups) > 1:
+        raise ValueError(f"the table has {len(groups)} groups; name one of {groups} with group=...")
+    group = groups[0] if group is None else group
+    if group not in groups:
+        raise ValueError(f"group={group!r} is not in the table, which has {groups}.")
+    part = table[table["group"] == group]
+    ax = new_axes(ax, (5.6, 4.2))
+    for called, color, label in ((False, "0.7", "not called"), (True, "C3", "called")):
+        chosen = part[part["is_de"] == called]
+        ax.scatter(chosen["lfc"], chosen["proba_de"], s=8, color=color, label=label, linewidths=0)
+    best = part[part["is_de"]].head(n_labels)
+    _label_column(ax, best)
+    ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
+    ax.set(
+        xlabel="log2 fold change",
+        ylabel="posterior probability of a change",
+        title=f"{group}: {int(part['is_de'].sum())} of {len(part)} genes",
+    )
+    ax.legend(fontsize=8, loc="lower left")
+    return finish(ax, show, save)
+
+
+def _label_column(ax: Axes, genes: pd.DataFrame) -> None:
+    """Names in columns at the left and right: called genes have probabilities near 1 and would share a line."""
+    for side, chosen in ((1, genes[genes["lfc"] > 0]), (0, genes[genes["lfc"] <= 0])):
+        chosen = chosen.sort_values("lfc", ascending=False)
+        for i, (name, x, y) in enumerate(chosen[["gene", "lfc", "proba_de"]].itertuples(index=False)):
+            ax.annotate(
+                name,
+                (x, y),
+                xytext=(0.98 if side else 0.02, 0.9 - 0.065 * i),
+                textcoords="axes fraction",
+                ha="right" if side else "left",
+                fontsize=7,
+                arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.5},
+            )
+
+
+def counterfactual(
+    predicted: AnnData,
+    real: AnnData,
+    *,
+    layer: str | None = None,
+    n_labels: int = 8,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Gene means of predicted cells against those of real ones, with R2.
+
+    Parameters
+    ----------
+    predicted
+        From ``model.predict_counterfactual``; with ``kind="counts"`` its noise is that of real cells.
+    real
+        Counts of real cells of the same genes.
+    layer
+        Layer of ``real`` with the counts; ``X`` by default.
+    n_labels
+        Genes to name: those that are furthest from the diagonal.
+    ax, show, save
+        See :func:`gene_variance`.
+
+    Returns
+    -------
+    Axes.
+
+    Examples
+    --------
+    >>> from discovr_sc import data, pl
+    >>> adata = data.simulate_counts(n_cells=100, n_genes=60)
+    >>> pl.counterfactual(adata[:50], adata[50:], show=False).get_xlabel()
+    'real cells'
+    """
+    if list(predicted.var_names) != list(real.var_names):
+        raise ValueError("predicted and real have different genes; take real[:, predicted.var_names].")
+    x, y = log_counts(real.X if layer is None else real.layers[layer]), log_counts(predicted.X)
+    score = mean_score(y, x)
+    x, y = x.mean(0), y.mean(0)
+    ax = new_axes(ax, (4.6, 4.4))
+    ax.scatter(x, y, s=8, color="C0", linewidths=0)
+    ax.axline((0, 0), slope=1, color="0.6", linewidth=0.8, zorder=0)
+    far = np.argsort(-np.abs(y - x))[:n_labels]
+    label_points(ax, predicted.var_names[far], x[far], y[far])
+    ax.set(
+        xlabel="real cells",
+        ylabel="predicted cells",
+        title=f"gene means, log(1 + counts per 10,000)\nR2 {score.r2:.3f}, determination {score.determination:.3f}",
+    )
+    return finish(ax, show, save)

@@ -1,0 +1,137 @@
+"""Counterfactuals: near the simulated truth, named, seeded; wrong arguments raise."""
+
+from __future__ import annotations
+
+import anndata
+import numpy as np
+import pytest
+
+from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return data.simulate_counts(n_cells=1000, n_genes=60, n_effect_genes=20, type_specific=0.0, seed=3)
+
+
+@pytest.fixture(scope="module")
+def model(cells):
+    adata = cells.copy()
+    DISCOVR.setup_anndata(adata, condition_key="condition")
+    model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
+    model.train(
+        max_epochs=25, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
+    )
+    return model
+
+
+@pytest.fixture
+def small(counts):
+    def train(model_cls):
+        model_cls.setup_anndata(counts, "condition", batch_key="lane")
+        model = model_cls(counts, n_latent_z=3, n_latent_w=3, n_hidden=8)
+        model.train(max_epochs=1, enable_progress_bar=False)
+        return model
+
+    return train
+
+
+@pytest.mark.parametrize("by", ["analogy", "neighbors", "prior"])
+def test_the_predicted_change_is_the_simulated_effect(model, cells, by):
+    is_control = (cells.obs["condition"] == "control").to_numpy()
+    controls = cells[is_control].copy()
+    treated = model.predict_counterfactual(controls, target="treated_1", by=by)
+    same = model.predict_counterfactual(controls, target="control", by=by)
+    change = np.log(treated.X.mean(0) / same.X.mean(0))
+    effect = cells.var["effect_treated_1"].to_numpy()
+    assert np.corrcoef(change, effect)[0, 1] > 0.9
+    # and the predicted cells are like the real ones, not like the controls
+    real, own = (np.log(np.asarray(x.X.sum(0)).ravel() / x.X.sum()) for x in (cells[~is_control], controls))
+    error, nothing = (np.mean((x - real) ** 2) for x in (np.log(treated.X.mean(0)), own))
+    assert error < 0.5 * nothing
+
+
+def test_the_result_says_what_it_is(model, cells, tmp_path):
+    rows = [5, 3, 9]
+    result = model.predict_counterfactual(target="treated_1", indices=rows)
+    assert list(result.obs_names) == list(cells.obs_names[rows])
+    assert list(result.var_names) == list(cells.var_names)
+    assert list(result.obs["source_condition"]) == list(cells.obs["condition"].iloc[rows])
+    assert set(result.obs["target_condition"]) == set(result.obs["condition"]) == {"treated_1"}
+    assert list(result.obs["cell_type"]) == list(cells.obs["cell_type"].iloc[rows])
+    assert not [column for column in result.obs if column.startswith("_scvi")]
+    assert "fractions" in result.uns["counterfactual"]["units"]
+    np.testing.assert_allclose(result.X.sum(1), 1, rtol=1e-4)
+    counts = model.predict_counterfactual(target="treated_1", indices=rows, kind="counts")
+    assert "counts" in counts.uns["counterfactual"]["units"]
+    np.testing.assert_array_equal(counts.X, np.round(counts.X))
+    counts.write_h5ad(tmp_path / "counts.h5ad")
+    assert anndata.read_h5ad(tmp_path / "counts.h5ad").uns["counterfactual"]["by"] == model.counterfactual_ways[0]
+
+
+def test_one_seed_one_result_and_torch_is_left_alone(model):
+    import torch
+
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, again, other = (
+        model.predict_counterfactual(target="control", indices=[0, 1], seed=seed).X for seed in (0, 0, 1)
+    )
+    assert torch.rand(1) == expected
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0
+
+
+def test_cells_that_were_not_seen_and_conditions_that_are_not_known(model, cells):
+    fresh = data.simulate_counts(n_cells=20, n_genes=60, n_effect_genes=20, type_specific=0.0, seed=4)
+    fresh.obs_names = [f"new_{i}" for i in range(20)]
+    assert model.predict_counterfactual(fresh, target="control").shape == (20, 60)
+    del fresh.obs["condition"]
+    with pytest.warns(UserWarning, match="unknown"):
+        result = model.predict_counterfactual(fresh.copy(), target="control")
+    assert result.obs["source_condition"].isna().all()
+
+
+@pytest.mark.parametrize("model_cls", [CSVAE, HCSVAE, DIVA, CCVAE, CVAE])
+def test_every_method_predicts_in_each_of_its_ways(small, model_cls):
+    model = small(model_cls)
+    for by in model.counterfactual_ways:
+        result = model.predict_counterfactual(target="treated_2", by=by, n_samples=2)
+        np.testing.assert_allclose(result.X.sum(1), 1, rtol=1e-4)
+    for by in {"analogy", "posterior", "prior", "neighbors"} - set(model.counterfactual_ways):
+        with pytest.raises(ValueError, match=f"by='{by}' is not a way {model_cls.__name__} has"):
+            model.predict_counterfactual(target="treated_2", by=by)
+
+
+def test_images_are_predicted_in_their_own_units(images):
+    DISCOVR.setup_anndata(images, "condition", tensor_key="x")
+    model = DISCOVR(images, likelihood="bernoulli", network="cnn", n_hidden=8)
+    model.train(max_epochs=1, enable_progress_bar=False)
+    result = model.predict_counterfactual(target="1", indices=[0, 1])
+    assert result.obsm["x"].shape == (2, 2, 9, 8)
+    assert "units of the data" in result.uns["counterfactual"]["units"]
+    with pytest.raises(ValueError, match="kind='counts' is for likelihood"):
+        model.predict_counterfactual(target="1", kind="counts")
+
+
+def test_wrong_arguments_raise(model):
+    with pytest.raises(ValueError, match=r"target='frozen' is not one .*'treated_1'"):
+        model.predict_counterfactual(target="frozen")
+    with pytest.raises(ValueError, match="kind='log'"):
+        model.predict_counterfactual(target="control", kind="log")
+    with pytest.raises(ValueError, match="by='magic' is not a way DISCOVR has"):
+        model.predict_counterfactual(target="control", by="magic")
+    for argument in ("n_samples", "n_neighbors"):
+        with pytest.raises(ValueError, match=f"{argument}=0"):
+            model.predict_counterfactual(target="control", by="neighbors", **{argument: 0})
+
+
+def test_neighbours_need_cells_of_the_target(small, counts, tmp_path):
+    model = small(DISCOVR)
+    model.save(tmp_path / "model")
+    controls = counts[(counts.obs["condition"] == "control").to_numpy()].copy()
+    loaded = DISCOVR.load(tmp_path / "model", controls)
+    with pytest.raises(ValueError, match="'treated_1', but the model's AnnData has none"):
+        loaded.predict_counterfactual(target="treated_1", by="neighbors")
+    assert loaded.predict_counterfactual(target="treated_1", by="prior").n_obs == controls.n_obs

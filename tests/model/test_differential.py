@@ -1,0 +1,117 @@
+"""Differential expression: the simulated genes, the simulated size, bounded blocks; wrong arguments raise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from discovr_sc import DISCOVR, data
+from discovr_sc.model import differential
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return data.simulate_counts(n_cells=1000, n_genes=60, n_types=2, n_effect_genes=20, response_spread=0.1, seed=2)
+
+
+@pytest.fixture(scope="module")
+def model(cells):
+    adata = cells.copy()
+    DISCOVR.setup_anndata(adata, condition_key="condition")
+    model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
+    model.train(
+        max_epochs=25, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
+    )
+    return model
+
+
+@pytest.mark.parametrize("mode", ["observed", "counterfactual"])
+def test_simulated_genes_are_found_with_their_size(model, cells, mode):
+    table = model.differential_expression(groupby="cell_type", mode=mode, n_samples=1000)
+    assert list(table["group"].unique()) == ["type_0", "type_1"]
+    for i, (_, part) in enumerate(table.groupby("group")):
+        part = part.set_index("gene").loc[cells.var_names]
+        truth = cells.varm["effect_treated_1"][:, i] / np.log(2)
+        assert np.corrcoef(part["lfc"], truth)[0, 1] > 0.85
+        assert cells.var["is_effect"].loc[part["proba_de"].nlargest(10).index].mean() >= 0.8
+        called = part["is_de"].to_numpy()
+        assert called.any()
+        assert (truth[called] != 0).mean() > 0.9
+        assert (part["lfc_low"] <= part["lfc_high"]).all()
+    first = table[table["group"] == "type_0"]
+    assert first["proba_de"].is_monotonic_decreasing
+
+
+def test_direction_follows_target_and_reference(model):
+    forth, back = (
+        model.differential_expression(target=target, n_samples=200).set_index("gene")
+        for target in ("treated_1", "control")
+    )
+    assert np.corrcoef(forth["lfc"], back["lfc"].loc[forth.index])[0, 1] < -0.9
+    reference = model.differential_expression(reference="treated_1", n_samples=200).set_index("gene")
+    np.testing.assert_array_equal(reference["lfc"], back["lfc"])
+
+
+def test_blocks_of_genes_do_not_change_the_result(model, monkeypatch):
+    whole = model.differential_expression(n_samples=100)
+    monkeypatch.setattr(differential, "MAX_FLOATS", 700)  # 7 genes at a time
+    in_blocks = model.differential_expression(n_samples=100)
+    np.testing.assert_allclose(whole["lfc"], in_blocks["lfc"], rtol=1e-5)
+    assert list(whole["gene"]) == list(in_blocks["gene"])
+
+
+def test_the_same_cells_are_compared_from_the_same_z(model, cells):
+    """Under one and the same condition nothing would change; under two, cells do not differ but by w."""
+    members = np.flatnonzero(cells.obs["cell_type"] == "type_0")
+    populations = [differential.Population(members, code) for code in (0, 1)]
+    sampler = differential.ExpressionSampler(
+        model, model.adata, populations, by="prior", n_samples=50, batch_size=None, seed=0
+    )
+    for one, other in zip(*sampler._latents, strict=True):
+        np.testing.assert_array_equal(one.own.z, other.own.z)
+        assert not np.array_equal(one.own.w, other.own.w)
+
+
+def test_batches_can_be_averaged_out(counts):
+    DISCOVR.setup_anndata(counts, "condition", batch_key="lane")
+    model = DISCOVR(counts, n_hidden=8)
+    model.train(max_epochs=2, enable_progress_bar=False)
+    arguments = {"target": "treated_1", "reference": "control", "n_samples": 50}
+    own, averaged = (model.differential_expression(batch_correction=b, **arguments) for b in (False, True))
+    assert np.abs(own.set_index("gene")["lfc"] - averaged.set_index("gene")["lfc"]).max() > 0
+    with pytest.raises(ValueError, match=r"name target and reference: there are 3"):
+        model.differential_expression()
+
+
+def test_wrong_arguments_raise(model, cells):
+    cases = {
+        "mode='paired' is not known": {"mode": "paired"},
+        "by='prior' chooses w for mode='counterfactual'": {"by": "prior"},
+        "delta=-1; give a number above 0": {"delta": -1},
+        "pseudocount=0; give": {"pseudocount": 0},
+        "fdr=0; give": {"fdr": 0},
+        "n_samples=1; give": {"n_samples": 1},
+        "target='x' is not one": {"target": "x"},
+        "reference='x' is not one": {"reference": "x"},
+        "both 'control'": {"target": "control", "reference": "control"},
+        "name it with groupby": {"groups": ["type_0"]},
+        "'type_9' is not in adata.obs": {"groupby": "cell_type", "groups": ["type_9"]},
+    }
+    for message, arguments in cases.items():
+        with pytest.raises(ValueError, match=message):
+            model.differential_expression(**arguments)
+    with pytest.raises(KeyError, match="groupby 'mood' is not a column"):
+        model.differential_expression(groupby="mood")
+    controls = cells[(cells.obs["condition"] == "control").to_numpy()].copy()
+    with pytest.raises(ValueError, match="has no cells of condition 'treated_1'"):
+        model.differential_expression(controls)
+
+
+def test_other_data_than_counts_have_no_differential_expression(vectors):
+    DISCOVR.setup_anndata(vectors, "condition", tensor_key="x")
+    model = DISCOVR(vectors, 1, 1, likelihood="gaussian", n_hidden=4)
+    model.train(max_epochs=1, enable_progress_bar=False)
+    with pytest.raises(ValueError, match="differential_expression is for counts"):
+        model.differential_expression()
+    with pytest.raises(ValueError, match="get_condition_effect is for counts"):
+        model.get_condition_effect()

@@ -1,0 +1,99 @@
+"""Pictures of trainings, effects and counterfactuals: what is drawn is what was given; wrong arguments raise."""
+
+from __future__ import annotations
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from discovr_sc import DISCOVR, data, metrics, pl
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def model():
+    adata = data.simulate_counts(n_cells=200, n_genes=40, n_types=2, n_effect_genes=10, seed=1)
+    DISCOVR.setup_anndata(adata, condition_key="condition")
+    model = DISCOVR(adata, n_hidden=8)
+    model.train(max_epochs=3, train_size=0.7, enable_progress_bar=False)
+    return model
+
+
+def is_picture(path):
+    return path.stat().st_size > 5_000
+
+
+def test_history_shows_the_loss_and_the_adversary(model, tmp_path):
+    ax = pl.history(model, save=tmp_path / "h.png")
+    train, validation = ax.lines
+    np.testing.assert_allclose(train.get_ydata(), model.history_["train_loss"].to_numpy(float).ravel())
+    assert len(validation.get_ydata()) == 3
+    assert is_picture(tmp_path / "h.png")
+    twin = next(other for other in ax.figure.axes if other is not ax)
+    assert twin.get_ylabel() == "accuracy of the adversary"
+    assert pl.history(model, term="kl_z", show=False).get_ylabel() == "kl_z (nats per cell)"
+    with pytest.raises(ValueError, match=r"term='joy' is not in .*'rec'"):
+        pl.history(model, term="joy")
+    with pytest.raises(ValueError, match="no history; train it first"):
+        pl.history(DISCOVR(model.adata, n_hidden=4))
+
+
+def test_disentanglement_shows_the_report(model, tmp_path):
+    report = model.disentanglement_report("cell_type", probes=["linear", "knn"])
+    ax = pl.disentanglement(report, save=tmp_path / "d.png")
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "condition from z",
+        "condition from w",
+        "cell_type from z",
+        "cell_type from w",
+    ]
+    held_out = report[(report["split"] == "held-out") & (report["metric"] == "probe_knn")]
+    drawn = {round(float(x), 6) for line in ax.lines for x in np.ravel(line.get_xdata())}
+    assert {round(value, 6) for value in held_out["value"]} <= drawn
+    assert is_picture(tmp_path / "d.png")
+    assert "training cells" in pl.disentanglement(report, split="train", probes=["knn"], show=False).get_xlabel()
+    with pytest.raises(ValueError, match="split='test' is not in the report"):
+        pl.disentanglement(report, split="test")
+    with pytest.raises(ValueError, match="the report has no 'mlp'"):
+        pl.disentanglement(report, probes=["mlp"])
+
+
+def test_gene_variance_shows_every_gene(model, tmp_path):
+    effect = model.get_condition_effect(n_samples=2)
+    ax = pl.gene_variance(effect, n_labels=3, save=tmp_path / "g.png")
+    assert [len(cloud.get_offsets()) for cloud in ax.collections] == [40, 40, 40]
+    np.testing.assert_allclose(ax.collections[1].get_offsets()[:, 1], effect.var["variance_full"], rtol=1e-6)
+    names = {text.get_text() for text in ax.texts}
+    assert names == set(effect.var["variance_restored"].nlargest(3).index)
+    assert is_picture(tmp_path / "g.png")
+    with pytest.raises(KeyError, match="no column 'variance_restored'"):
+        pl.gene_variance(effect.var[["lfc"]])
+
+
+def test_condition_effect_is_a_volcano_of_one_group(model, tmp_path):
+    table = model.differential_expression(groupby="cell_type", n_samples=50)
+    ax = pl.condition_effect(table, group="type_1", save=tmp_path / "v.png")
+    assert sum(len(cloud.get_offsets()) for cloud in ax.collections) == 40
+    assert ax.get_title().startswith("type_1: ")
+    assert is_picture(tmp_path / "v.png")
+    with pytest.raises(ValueError, match="the table has 2 groups"):
+        pl.condition_effect(table)
+    with pytest.raises(ValueError, match="group='x' is not in the table"):
+        pl.condition_effect(table, group="x")
+
+
+def test_counterfactual_shows_gene_means_and_their_agreement(model, tmp_path):
+    cells = model.adata
+    real = cells[(cells.obs["condition"] != "control").to_numpy()]
+    predicted = model.predict_counterfactual(target="treated_1", kind="counts")
+    _, ax = plt.subplots()
+    assert pl.counterfactual(predicted, real, ax=ax, save=tmp_path / "c.png") is ax
+    means = data.log_counts(real.X).mean(0)
+    np.testing.assert_allclose(ax.collections[0].get_offsets()[:, 0], means, rtol=1e-6)
+    score = metrics.mean_score(data.log_counts(predicted.X), data.log_counts(real.X))
+    assert f"R2 {score.r2:.3f}" in ax.get_title()
+    assert is_picture(tmp_path / "c.png")
+    with pytest.raises(ValueError, match="different genes"):
+        pl.counterfactual(predicted[:, :5], real)
