@@ -4,6 +4,7 @@ Informations are in nats, embeddings have one row per cell, and everything is de
 """
 
 from .clustering import ClusterScore, WithinScore, kmeans_ari, kmeans_nmi, kmeans_nmi_within, silhouette
+from .images import attribute_gap, color_gap, half_squared_error
 from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
 from .posterior import (
@@ -23,8 +24,11 @@ __all__ = [
     "InformationTable",
     "ProbeResult",
     "WithinScore",
+    "attribute_gap",
     "best_probe",
+    "color_gap",
     "delta_bayes",
+    "half_squared_error",
     "information_table",
     "kmeans_ari",
     "kmeans_nmi",

@@ -46,6 +46,9 @@ class DISCOVR(DisentangledModel):
     noise_scale, noise_scale_z
         Standard deviations of the Gaussian decoders of (z, w) and of z alone, fixed. The second is as the first
         by default.
+    narrow_z
+        How many times narrower the convolutions of the decoder of z alone are: an average needs less detail, and the
+        second decoder is most of what DisCoVR costs more than its baselines on images.
     prior
         p(w | y): ``"class-mean"`` is N(mu_k, I) around the class mean of z (needs equal sizes), ``"mapped"`` a small
         network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
@@ -97,6 +100,7 @@ class DISCOVR(DisentangledModel):
         likelihood_z: Literal["zinb", "nb", "gaussian", "bernoulli"] | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
+        narrow_z: int = 1,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
         network_adversary: Literal["mlp", "cnn", "larsen"] | None = None,
@@ -125,6 +129,7 @@ class DISCOVR(DisentangledModel):
             likelihood_z=likelihood_z,
             noise_scale=noise_scale,
             noise_scale_z=noise_scale_z,
+            narrow_z=narrow_z,
             prior=prior,
             adversary=adversary,
             network_adversary=network_adversary,
@@ -143,6 +148,8 @@ class DISCOVR(DisentangledModel):
             "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
             "prior": "class-mean" if same_size else "mapped",
             "adversary": "reconstruction",
+            # "All other neural networks are formulated as MLPs", on images, too.
+            "network_adversary": "mlp",
             "n_hidden_adversary": None,
             "n_layers_adversary": None,
         }

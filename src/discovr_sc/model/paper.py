@@ -103,7 +103,6 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "n_hidden": 4096,
         "n_layers": 2,
         "network": "cnn",
-        "network_adversary": "mlp",
         "classifier_batch_norm": True,
         "likelihood": "image-gaussian",
         "dropout_rate": 0.0,

@@ -6,6 +6,7 @@ Every network takes ``(inputs, *cats, cont=None)``: category codes ``(n, 1)`` an
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import ClassVar
@@ -115,6 +116,12 @@ class MLP:
                 f"many widths of at least 1, or None for {self.default_channels}."
             )
         self.check_shape()
+
+    def narrowed(self, factor: int) -> MLP:
+        """The same family with convolutions that many times narrower."""
+        other = copy.copy(self)
+        other.channels = tuple(max(width // factor, 1) for width in self.channels)
+        return other
 
     def check_shape(self) -> None:
         """Raise where the family cannot take the data's shape."""
