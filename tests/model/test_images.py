@@ -9,7 +9,7 @@ import torch
 from discovr_sc import DISCOVR, HCSVAE
 from discovr_sc.model.paper import paper_weights
 
-SMALL = {"network": "cnn", "likelihood": "image-gaussian", "n_hidden": 8, "channels": (2, 2, 3, 4), "n_latent_z": 3}
+SMALL = {"network": "cnn", "likelihood": "image-gaussian", "n_hidden": 16, "channels": (4, 4, 6, 8), "n_latent_z": 3}
 
 
 def trained(images, model_cls=DISCOVR, **settings):

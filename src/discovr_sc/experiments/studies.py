@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from discovr_sc.experiments.images import CELEBA_GLASSES, CELEBA_HATS, COLORED_MNIST, COLORED_MNIST_ABLATIONS
 from discovr_sc.experiments.kang import KANG, KANG_ABLATIONS
 from discovr_sc.experiments.search import PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH
 from discovr_sc.experiments.study import Study
@@ -18,5 +19,9 @@ STUDIES: dict[str, Study] = {
         ABLATIONS,
         KANG,
         KANG_ABLATIONS,
+        COLORED_MNIST,
+        COLORED_MNIST_ABLATIONS,
+        CELEBA_GLASSES,
+        CELEBA_HATS,
     )
 }
