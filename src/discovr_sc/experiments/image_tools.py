@@ -7,12 +7,13 @@ import time
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 import discovr_sc
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Study
-from discovr_sc.module.networks import NETWORKS
+from discovr_sc.module.image_layers import activated
 
 
 class AttributeClassifier:
@@ -38,7 +39,7 @@ class AttributeClassifier:
         class_weights = torch.stack([0.5 / (1 - share), 0.5 / share])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            self.network_ = _small_classifier(tuple(x.shape[1:]))
+            self.network_ = _small_classifier(x.shape[1])
             optimizer = torch.optim.AdamW(self.network_.parameters(), lr=2e-3, weight_decay=0.01)
             for _ in range(self.n_epochs):
                 for rows in torch.randperm(len(x)).split(self.batch_size):
@@ -59,11 +60,11 @@ class AttributeClassifier:
         return torch.cat([self.network_(part).softmax(-1)[:, 1] for part in x.split(256)]).numpy()
 
 
-def _small_classifier(shape: tuple[int, ...]) -> torch.nn.Module:
-    family = NETWORKS["larsen"](
-        shape, n_hidden=32, n_layers=1, dropout_rate=0.0, use_batch_norm=True, channels=(8, 16, 32)
-    )
-    return family.data_classifier(2)
+def _small_classifier(n_channels: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in ((n_channels, 16), (16, 32), (32, 32)):
+        layers += activated(nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), use_batch_norm=True)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * 16, 2))
 
 
 def step_ratio(run: Run, study: Study, n_steps: int = 8) -> float:
