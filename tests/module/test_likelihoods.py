@@ -112,3 +112,13 @@ def test_bad_settings_raise():
         build("nb", dispersion="cell")
     with pytest.raises(ValueError, match="noise_scale is 0"):
         build("gaussian", noise_scale=0)
+
+
+def test_an_images_gaussian_has_its_mean_in_the_unit_interval():
+    likelihood = build("image-gaussian", (3, 2, 2))
+    outputs, x = RNG.normal(0, 5, (N, 3, 2, 2)), RNG.random((N, 3, 2, 2))
+    px = likelihood({"loc": torch.as_tensor(outputs)}, None, torch.zeros(N, 1, dtype=torch.long))
+    expected = norm.logpdf(x, expit(outputs), 0.5).sum((1, 2, 3))
+    np.testing.assert_allclose(likelihood.log_prob(px, torch.as_tensor(x)), expected)
+    np.testing.assert_allclose(likelihood.reconstruction(px), expit(outputs))
+    assert likelihood.unit_interval

@@ -1,13 +1,17 @@
 """Data: tensors to and from AnnData, simulators that keep their truth, and the real sets."""
 
 from .adapters import anndata_to_tensors, tensors_to_anndata
+from .celeba import celeba
 from .counts import log_counts, prepare_counts
 from .kang import DataUnavailableError, kang
+from .mnist import colored_mnist
 from .simulate import noisy_swiss_roll, parametric_model, simulate_counts
 
 __all__ = [
     "DataUnavailableError",
     "anndata_to_tensors",
+    "celeba",
+    "colored_mnist",
     "kang",
     "log_counts",
     "noisy_swiss_roll",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import platformdirs
@@ -42,7 +43,12 @@ def find_file(name: str, *, root: str | Path | None, cache: str | Path | None) -
         if not path.is_file():
             raise FileNotFoundError(f"root {str(root)!r} has no file {name}; put it there or leave root out.")
         return path
-    folders = [cache_folder(cache)]
-    if os.environ.get(DATA_VARIABLE):
+    return find_first([name], root=None, cache=cache)
+
+
+def find_first(names: Sequence[str], *, root: str | Path | None, cache: str | Path | None) -> Path | None:
+    """Look a file or folder that goes by one of several names up, as :func:`find_file` does; None if it is nowhere."""
+    folders = [cache_folder(cache)] if root is None else [Path(root)]
+    if root is None and os.environ.get(DATA_VARIABLE):
         folders.insert(0, Path(os.environ[DATA_VARIABLE]))
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+    return next((folder / name for folder in folders for name in names if (folder / name).exists()), None)

@@ -178,9 +178,10 @@ def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, floa
         "early_stopping_patience": preset.patience,
         "enable_progress_bar": False,
     }
+    plan = dict(preset.plan) | dict(method.plan) | dict(variant.plan)
     reset_peak_memory()
     started = time.time()
-    model.train(**(arguments | dict(method.train)), plan_kwargs=dict(method.plan) | dict(variant.plan))
+    model.train(**(arguments | dict(method.train)), plan_kwargs=plan)
     seconds = time.time() - started
     n_epochs = len(model.history_["train_loss"])
     cost = {
@@ -205,8 +206,8 @@ def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
 
 def model_settings(study: Study, row: Row) -> dict[str, Any]:
     """Constructor arguments of a row's model, beyond the paper's or its own defaults."""
-    variant, method = study.variants[row.variant], study.methods[row.method]
-    settings = dict(method.settings) | dict(variant.settings)
+    preset, method, variant = study.presets[row.preset], study.methods[row.method], study.variants[row.variant]
+    settings = dict(preset.settings) | dict(method.settings) | dict(variant.settings)
     weights = settings.pop("weights", None)
     if method.row is None:
         weights = (weights or {}) | variant.weights

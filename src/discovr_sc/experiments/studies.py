@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from discovr_sc.experiments.counterfactual import COUNTERFACTUAL
 from discovr_sc.experiments.differential import DIFFERENTIAL_EXPRESSION
+from discovr_sc.experiments.images import CELEBA_GLASSES, CELEBA_HATS, COLORED_MNIST, COLORED_MNIST_ABLATIONS
 from discovr_sc.experiments.kang import KANG, KANG_ABLATIONS
 from discovr_sc.experiments.search import PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH
 from discovr_sc.experiments.study import Study
@@ -22,5 +23,9 @@ STUDIES: dict[str, Study] = {
         KANG_ABLATIONS,
         COUNTERFACTUAL,
         DIFFERENTIAL_EXPRESSION,
+        COLORED_MNIST,
+        COLORED_MNIST_ABLATIONS,
+        CELEBA_GLASSES,
+        CELEBA_HATS,
     )
 }

@@ -27,6 +27,8 @@ class Preset:
         Observations per step.
     n_likelihood, n_mc_samples
         Observations, and importance samples of each, behind the marginal likelihood.
+    settings, plan
+        Arguments of every model's constructor, and of the training plan, that this size needs (narrower networks).
     """
 
     n_train: int | None
@@ -36,6 +38,8 @@ class Preset:
     batch_size: int
     n_likelihood: int = 0
     n_mc_samples: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

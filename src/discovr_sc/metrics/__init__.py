@@ -4,6 +4,7 @@ Informations are in nats, embeddings have one row per cell, and everything is de
 """
 
 from .clustering import ClusterScore, WithinScore, kmeans_ari, kmeans_nmi, kmeans_nmi_within, silhouette
+from .images import attribute_gap, color_gap, half_squared_error
 from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
 from .populations import MeanScore, energy_distance, mean_score
@@ -25,9 +26,12 @@ __all__ = [
     "MeanScore",
     "ProbeResult",
     "WithinScore",
+    "attribute_gap",
     "best_probe",
+    "color_gap",
     "delta_bayes",
     "energy_distance",
+    "half_squared_error",
     "information_table",
     "kmeans_ari",
     "kmeans_nmi",

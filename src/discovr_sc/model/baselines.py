@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from anndata import AnnData
@@ -22,7 +22,9 @@ class Baseline(DisentangledModel):
         An AnnData that :meth:`setup_anndata` has seen.
     n_latent_z, n_latent_w
         Sizes of the latents.
-    likelihood, network, n_hidden, n_layers, dropout_rate, use_batch_norm, dispersion, noise_scale, encode_covariates
+    likelihood, network, n_hidden, n_layers, dropout_rate, use_batch_norm, classifier_batch_norm, channels
+        See :class:`~discovr_sc.DISCOVR`.
+    dispersion, noise_scale, encode_covariates
         See :class:`~discovr_sc.DISCOVR`.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
@@ -42,12 +44,14 @@ class Baseline(DisentangledModel):
         n_latent_z: int = 10,
         n_latent_w: int = 2,
         *,
-        likelihood: Literal["zinb", "nb", "gaussian", "bernoulli"] = "zinb",
-        network: Literal["mlp", "cnn"] = "mlp",
+        likelihood: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] = "zinb",
+        network: Literal["mlp", "cnn", "larsen"] = "mlp",
         n_hidden: int = 128,
         n_layers: int = 1,
         dropout_rate: float = 0.0,
         use_batch_norm: bool = True,
+        classifier_batch_norm: bool = False,
+        channels: Sequence[int] | None = None,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
         noise_scale: float = 1.0,
         weights: Weights | Mapping[str, float] | None = None,
@@ -66,6 +70,8 @@ class Baseline(DisentangledModel):
             n_layers=n_layers,
             dropout_rate=dropout_rate,
             use_batch_norm=use_batch_norm,
+            classifier_batch_norm=classifier_batch_norm,
+            channels=channels,
             dispersion=dispersion,
             noise_scale=noise_scale,
             prior=self._prior,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from anndata import AnnData
@@ -27,11 +27,17 @@ class DISCOVR(DisentangledModel):
     n_latent_z, n_latent_w
         Sizes of the latents.
     likelihood
-        ``"zinb"`` or ``"nb"`` for counts, ``"gaussian"``, or ``"bernoulli"`` for values in [0, 1].
+        ``"zinb"`` or ``"nb"`` for counts, ``"gaussian"``, or ``"image-gaussian"`` or ``"bernoulli"`` for values in
+        [0, 1].
     network
-        ``"mlp"`` for vectors, ``"cnn"`` for images.
+        ``"mlp"`` for vectors, ``"cnn"`` for images (the paper's for coloured MNIST), ``"larsen"`` for images whose
+        height and width are multiples of 8 (those of Larsen et al. 2016 for faces).
     n_hidden, n_layers, dropout_rate, use_batch_norm
         Of the networks.
+    classifier_batch_norm
+        Batch normalisation in the fully connected layers of classifiers, the adversary's among them.
+    channels
+        Widths of the convolutions, four for ``"cnn"`` and three for ``"larsen"``; None takes the paper's.
     dispersion
         Of counts: ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``.
     likelihood_z
@@ -40,6 +46,9 @@ class DISCOVR(DisentangledModel):
     noise_scale, noise_scale_z
         Standard deviations of the Gaussian decoders of (z, w) and of z alone, fixed. The second is as the first
         by default.
+    narrow_z
+        How many times narrower the convolutions of the decoder of z alone are: an average needs less detail, and the
+        second decoder is most of what DisCoVR costs more than its baselines on images.
     prior
         p(w | y): ``"class-mean"`` is N(mu_k, I) around the class mean of z (needs equal sizes), ``"mapped"`` a small
         network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
@@ -47,8 +56,8 @@ class DISCOVR(DisentangledModel):
     adversary
         Where the adversary looks: at the ``"reconstruction"`` from z (the paper), at z itself (``"latent"``), or
         at ``"both"``.
-    n_hidden_adversary, n_layers_adversary
-        Of the adversary's networks; None takes those of the others.
+    network_adversary, n_hidden_adversary, n_layers_adversary, channels_adversary
+        Of the adversary's networks; None takes those of the others. ``"mlp"`` takes images, too, and is the cheapest.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
         with all. By default ``rec=1, rec_z=0.5, kl_z=1, kl_w=1`` and, for counts, ``adv=300, mmd=1000``, otherwise
@@ -79,20 +88,25 @@ class DISCOVR(DisentangledModel):
         n_latent_z: int = 10,
         n_latent_w: int = 2,
         *,
-        likelihood: Literal["zinb", "nb", "gaussian", "bernoulli"] = "zinb",
-        network: Literal["mlp", "cnn"] = "mlp",
+        likelihood: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] = "zinb",
+        network: Literal["mlp", "cnn", "larsen"] = "mlp",
         n_hidden: int = 128,
         n_layers: int = 1,
         dropout_rate: float = 0.0,
         use_batch_norm: bool = True,
+        classifier_batch_norm: bool = False,
+        channels: Sequence[int] | None = None,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
         likelihood_z: Literal["zinb", "nb", "gaussian", "bernoulli"] | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
+        narrow_z: int = 1,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
+        network_adversary: Literal["mlp", "cnn", "larsen"] | None = None,
         n_hidden_adversary: int | None = 128,
         n_layers_adversary: int | None = 2,
+        channels_adversary: Sequence[int] | None = None,
         weights: Weights | Mapping[str, float] | None = None,
         encode_covariates: bool = False,
         registry: dict | None = None,
@@ -109,14 +123,19 @@ class DISCOVR(DisentangledModel):
             n_layers=n_layers,
             dropout_rate=dropout_rate,
             use_batch_norm=use_batch_norm,
+            classifier_batch_norm=classifier_batch_norm,
+            channels=channels,
             dispersion=dispersion,
             likelihood_z=likelihood_z,
             noise_scale=noise_scale,
             noise_scale_z=noise_scale_z,
+            narrow_z=narrow_z,
             prior=prior,
             adversary=adversary,
+            network_adversary=network_adversary,
             n_hidden_adversary=n_hidden_adversary,
             n_layers_adversary=n_layers_adversary,
+            channels_adversary=channels_adversary,
             weights=weights,
             encode_covariates=encode_covariates,
         )
@@ -129,6 +148,8 @@ class DISCOVR(DisentangledModel):
             "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
             "prior": "class-mean" if same_size else "mapped",
             "adversary": "reconstruction",
+            # "All other neural networks are formulated as MLPs", on images, too.
+            "network_adversary": "mlp",
             "n_hidden_adversary": None,
             "n_layers_adversary": None,
         }

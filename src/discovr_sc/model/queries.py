@@ -278,6 +278,7 @@ class QueryMixin:
         indices: Sequence[int] | None = None,
         *,
         kind: ReconstructionKind = "full",
+        give_mean: bool = False,
         n_samples: int = 1,
         return_mean: bool = True,
         batch_size: int | None = None,
@@ -290,6 +291,8 @@ class QueryMixin:
             See :meth:`get_latent_representation`.
         kind
             ``"full"`` from both latents, ``"marginal"`` from z, w averaged out.
+        give_mean
+            Decode the posterior means of the latents, in place of samples.
         n_samples
             Posterior samples of the latents.
         return_mean
@@ -301,10 +304,12 @@ class QueryMixin:
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
+        if give_mean and n_samples != 1:
+            raise ValueError(f"n_samples={n_samples}: there is one posterior mean; leave n_samples out with give_mean.")
         likelihood = self.module.likelihood_of(kind)
         parts = []
         for tensors in self._batches(adata, indices, batch_size):
-            _, p = self._forward(tensors, n_samples, kind)
+            _, p = self._forward(tensors, n_samples, kind, give_mean)
             px = p["px"] if isinstance(p["px"], torch.Tensor) else likelihood.reconstruction(p["px"])
             parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
         cell_axis = 1 if n_samples > 1 and not return_mean else 0
@@ -382,10 +387,12 @@ class QueryMixin:
         log_px = torch.cat(log_px).numpy()
         return float(log_px.mean()) if return_mean else log_px
 
-    def _forward(self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind):
+    def _forward(
+        self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind, use_means: bool = False
+    ):
         return self.module.forward(
             tensors,
-            inference_kwargs={"n_samples": n_samples},
+            inference_kwargs={"n_samples": n_samples, "use_means": use_means},
             generative_kwargs={"kind": kind},
             compute_loss=False,
         )

@@ -33,6 +33,8 @@ class DISCOVRModule(DisentangledModule):
         that of the second condition and not the average.
     noise_scale_z
         Standard deviation of the Gaussian decoder of z alone; that of the other decoder by default.
+    narrow_z
+        How many times narrower the convolutions of the decoder of z alone are than those of the other decoder.
     adversary
         ``"reconstruction"`` (the paper), ``"latent"`` (its ablation) or ``"both"``.
     **kwargs
@@ -51,9 +53,13 @@ class DISCOVRModule(DisentangledModule):
         likelihood_z: str | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
+        narrow_z: int = 1,
         adversary: str = "reconstruction",
         **kwargs,
     ):
+        if narrow_z < 1:
+            raise ValueError(f"narrow_z={narrow_z}; give a whole number of at least 1.")
+        self._narrow_z = narrow_z
         self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
         likelihood_z = likelihood_z or NOT_INFLATED.get(likelihood, likelihood)
         self._likelihood_z_cls = choose(LIKELIHOODS, "likelihood_z", likelihood_z)
@@ -72,7 +78,9 @@ class DISCOVRModule(DisentangledModule):
         self.likelihood_z = self._likelihood_z_cls(
             self.shape, noise_scale=self._noise_scale_z, **self._likelihood_settings
         )
-        self.decoder_z = self.networks.decoder(self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont)
+        self.decoder_z = self.networks.narrowed(self._narrow_z).decoder(
+            self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont
+        )
 
     def objective_inputs(self, q, given):
         """See :meth:`DisentangledModule.objective_inputs`; adds p(x | z)."""

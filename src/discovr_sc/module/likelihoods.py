@@ -80,6 +80,16 @@ class GaussianLikelihood(Likelihood):
         return Normal(loc, torch.full_like(loc, self.noise_scale), validate_args=False)
 
 
+class ImageGaussianLikelihood(GaussianLikelihood):
+    """Gaussian whose mean a sigmoid keeps in [0, 1], as that of an image is."""
+
+    unit_interval = True
+
+    def forward(self, outputs, size_factor, batch_index):
+        """See :meth:`Likelihood.forward`."""
+        return super().forward({"loc": outputs["loc"].sigmoid()}, size_factor, batch_index)
+
+
 class BernoulliLikelihood(Likelihood):
     """Bernoulli with decoded logits, for values in [0, 1]."""
 
@@ -189,6 +199,7 @@ def nb_rest_of_nonzero(x: Tensor, mu: Tensor, theta: Tensor) -> Tensor:
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": GaussianLikelihood,
+    "image-gaussian": ImageGaussianLikelihood,
     "bernoulli": BernoulliLikelihood,
     "nb": NegativeBinomialLikelihood,
     "zinb": ZeroInflatedNegativeBinomialLikelihood,

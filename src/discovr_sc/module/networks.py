@@ -6,13 +6,24 @@ Every network takes ``(inputs, *cats, cont=None)``: category codes ``(n, 1)`` an
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from scvi.nn import FCLayers
 from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
+
+from discovr_sc.module.image_layers import (
+    ImageBody,
+    ImageFeatures,
+    ImageHead,
+    UpwardBody,
+    activated,
+    image_convolutions,
+)
 
 
 class GaussianEncoder(nn.Module):
@@ -57,6 +68,14 @@ class Classifier(nn.Module):
         return self.logits(self.features(x))
 
 
+class FlatClassifier(Classifier):
+    """Logits of the condition, from arrays of any shape."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(n, n_classes)``."""
+        return super().forward(x.flatten(start_dim=1))
+
+
 class MLP:
     """The fully connected family, for vectors.
 
@@ -71,18 +90,46 @@ class MLP:
     dropout_rate
         Dropout in encoders; decoders and classifiers have none.
     use_batch_norm
-        Batch normalisation in encoders and decoders; classifiers have none.
+        Batch normalisation in encoders and decoders.
+    classifier_batch_norm
+        Batch normalisation in the fully connected layers of classifiers.
+    channels
+        Widths of the convolutions, where the family has some; its own by default.
     """
 
+    #: Widths of the convolutions by default.
+    default_channels: ClassVar[tuple[int, ...]] = ()
+
     def __init__(
-        self, shape: tuple[int, ...], *, n_hidden: int, n_layers: int, dropout_rate: float, use_batch_norm: bool
+        self,
+        shape: tuple[int, ...],
+        *,
+        n_hidden: int,
+        n_layers: int,
+        dropout_rate: float,
+        use_batch_norm: bool,
+        classifier_batch_norm: bool = False,
+        channels: Sequence[int] | None = None,
     ):
         self.shape = shape
         self.n_hidden = n_hidden
         self.n_layers = n_layers
         self.dropout_rate = dropout_rate
         self.use_batch_norm = use_batch_norm
+        self.classifier_batch_norm = classifier_batch_norm
+        self.channels = self.default_channels if channels is None else tuple(channels)
+        if len(self.channels) != len(self.default_channels) or min(self.channels, default=1) < 1:
+            raise ValueError(
+                f"channels is {channels!r}, but this network has {len(self.default_channels)} convolutions; give as "
+                f"many widths of at least 1, or None for {self.default_channels}."
+            )
         self.check_shape()
+
+    def narrowed(self, factor: int) -> MLP:
+        """The same family with convolutions that many times narrower."""
+        other = copy.copy(self)
+        other.channels = tuple(max(width // factor, 1) for width in self.channels)
+        return other
 
     def check_shape(self) -> None:
         """Raise where the family cannot take the data's shape."""
@@ -121,15 +168,15 @@ class MLP:
         return Classifier(self._plain_dense(n_in), self.n_hidden, n_classes)
 
     def _plain_dense(self, n_in: int) -> FCLayers:
-        # A classifier must not depend on the batch it happens to see: no batch norm, no dropout. (The paper's latent
-        # classifier for coloured MNIST has batch norm.)
+        # What a classifier says of a cell should not hang on the batch it happens to be in: no dropout, and batch norm
+        # only where asked for, as in the paper's latent classifier for coloured MNIST.
         return FCLayers(
             n_in,
             self.n_hidden,
             n_layers=self.n_layers,
             n_hidden=self.n_hidden,
             dropout_rate=0.0,
-            use_batch_norm=False,
+            use_batch_norm=self.classifier_batch_norm,
         )
 
     def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
@@ -148,6 +195,17 @@ class MLP:
         )
 
 
+class FlatMLP(MLP):
+    """The fully connected family on flattened arrays: for an image adversary that costs little."""
+
+    def check_shape(self) -> None:
+        """Take any shape."""
+
+    def data_classifier(self, n_classes: int) -> Classifier:
+        """Data (a reconstruction) to class logits."""
+        return FlatClassifier(self._plain_dense(math.prod(self.shape)), self.n_hidden, n_classes)
+
+
 class CNN(MLP):
     """The convolutional family, for images: the paper's networks for coloured MNIST, widths settable.
 
@@ -155,7 +213,7 @@ class CNN(MLP):
     layers; the decoder runs the same sizes upwards.
     """
 
-    channels = (32, 32, 64, 128)
+    default_channels = (32, 32, 64, 128)
 
     def check_shape(self) -> None:
         """Raise where the family cannot take the data's shape."""
@@ -194,76 +252,51 @@ class CNN(MLP):
         return self.channels[-1] * math.prod(self._sizes()[-1])
 
 
-def convolution(n_in: int, n_out: int, use_batch_norm: bool) -> list[nn.Module]:
-    """A 3 x 3 convolution that keeps the image's size, normalised and activated."""
-    return [
-        nn.Conv2d(n_in, n_out, 3, padding=1),
-        *([nn.BatchNorm2d(n_out)] if use_batch_norm else []),
-        nn.ReLU(),
-    ]
+class LarsenCNN(MLP):
+    """The convolutional family of Larsen et al. 2016 for 64 x 64 faces, widths settable.
 
+    Three 5 x 5 convolutions of stride 2 (64 -> 32 -> 16 -> 8), then the fully connected layers; the decoder goes from
+    the latent to 8 x 8 feature maps in one layer, and up by transposed convolutions of stride 2.
+    """
 
-def image_convolutions(n_channels: int, channels: Sequence[int], use_batch_norm: bool) -> nn.Sequential:
-    """Convolutions that halve the image three times, flattened."""
-    layers: list[nn.Module] = []
-    for i, (n_in, n_out) in enumerate(zip((n_channels, *channels), channels, strict=False)):
-        layers += convolution(n_in, n_out, use_batch_norm)
-        if i > 0:
-            layers.append(nn.MaxPool2d(2, 2))
-    return nn.Sequential(*layers, nn.Flatten())
+    default_channels = (64, 128, 256)
 
+    def check_shape(self) -> None:
+        """Raise where the family cannot take the data's shape."""
+        if len(self.shape) != 3 or any(length % 8 or length == 0 for length in self.shape[1:]):
+            raise ValueError(
+                "network='larsen' takes images (channels, height, width) whose height and width are multiples of 8, "
+                f"but one observation has shape {self.shape}; resize the images, or use network='cnn'."
+            )
 
-class ImageFeatures(nn.Module):
-    """Convolutions, then fully connected layers where the covariates enter."""
+    def decoder(self, n_latent: int, heads: Sequence[str], n_cats: Sequence[int] = (), n_cont: int = 0) -> Decoder:
+        """Latent to the parameters of a likelihood of the data."""
+        first, second, third = self.channels
+        last = max(first // 2, 1)
+        body = UpwardBody(n_latent, self._smallest(), (third, second, last), n_cats, n_cont, self.use_batch_norm)
+        return Decoder(body, {name: ImageHead(last, self.shape[0], kernel=5) for name in heads})
 
-    def __init__(self, convolutions: nn.Module, dense: nn.Module):
-        super().__init__()
-        self.convolutions = convolutions
-        self.dense = dense
+    def data_classifier(self, n_classes: int) -> Classifier:
+        """Data (a reconstruction) to class logits."""
+        features = ImageFeatures(self._convolutions(use_batch_norm=False), self._plain_dense(self._n_flat()))
+        return Classifier(features, self.n_hidden, n_classes)
 
-    def forward(self, x: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
-        """Features ``(n, n_hidden)`` of images ``(n, channels, height, width)``."""
-        return self.dense(self.convolutions(x), *cats, cont=cont)
+    def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
+        dense = self._dense(self._n_flat(), n_cats, n_cont, self.dropout_rate)
+        return ImageFeatures(self._convolutions(self.use_batch_norm), dense)
 
-
-class ImageBody(nn.Module):
-    """Fully connected layers where the covariates enter, then convolutions that grow to the image's size."""
-
-    def __init__(
-        self,
-        dense: nn.Module,
-        n_hidden: int,
-        sizes: list[tuple[int, int]],
-        channels: Sequence[int],
-        use_batch_norm: bool,
-    ):
-        super().__init__()
-        self.dense = dense
-        self.start = (channels[-1], *sizes[-1])
-        self.to_image = nn.Linear(n_hidden, math.prod(self.start))
+    def _convolutions(self, use_batch_norm: bool) -> nn.Sequential:
         layers: list[nn.Module] = []
-        for n_in, n_out, size in zip(channels[:0:-1], channels[-2::-1], sizes[-2::-1], strict=True):
-            layers += [nn.Upsample(size), *convolution(n_in, n_out, use_batch_norm)]
-        self.convolutions = nn.Sequential(*layers)
+        for n_in, n_out in zip((self.shape[0], *self.channels), self.channels, strict=False):
+            layers += activated(nn.Conv2d(n_in, n_out, 5, stride=2, padding=2), use_batch_norm)
+        return nn.Sequential(*layers, nn.Flatten())
 
-    def forward(self, latent: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
-        """Feature maps ``(..., n, channels, height, width)`` for latents ``(..., n, n_latent)``."""
-        h = self.to_image(self.dense(latent, *cats, cont=cont))
-        images = self.convolutions(h.reshape(-1, *self.start))
-        return images.reshape(*latent.shape[:-1], *images.shape[1:])
+    def _smallest(self) -> tuple[int, int, int]:
+        """Shape of the feature maps after three halvings."""
+        return self.channels[-1], self.shape[1] // 8, self.shape[2] // 8
 
-
-class ImageHead(nn.Module):
-    """Feature maps to one parameter per pixel and channel."""
-
-    def __init__(self, n_in: int, n_channels: int):
-        super().__init__()
-        self.convolution = nn.Conv2d(n_in, n_channels, 3, padding=1)
-
-    def forward(self, h: Tensor) -> Tensor:
-        """``(..., n, n_channels, height, width)``."""
-        images = self.convolution(h.flatten(end_dim=-4))
-        return images.reshape(*h.shape[:-3], *images.shape[1:])
+    def _n_flat(self) -> int:
+        return math.prod(self._smallest())
 
 
 class Adversary(nn.Module):
@@ -278,7 +311,10 @@ class Adversary(nn.Module):
         return [classifier(views[name]) for name, classifier in self.classifiers.items()]
 
 
-NETWORKS: dict[str, type[MLP]] = {"mlp": MLP, "cnn": CNN}
+NETWORKS: dict[str, type[MLP]] = {"mlp": MLP, "cnn": CNN, "larsen": LarsenCNN}
+
+#: An adversary may be fully connected whatever the data are.
+ADVERSARY_NETWORKS: dict[str, type[MLP]] = NETWORKS | {"mlp": FlatMLP}
 
 #: Where the adversary looks, by the name of the setting.
 ADVERSARIES: dict[str, tuple[str, ...]] = {

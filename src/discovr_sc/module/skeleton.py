@@ -17,7 +17,7 @@ from discovr_sc.module.evidence import EvidenceMixin, Given
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
 from discovr_sc.module.minified import MinifiedMixin
-from discovr_sc.module.networks import ADVERSARIES, NETWORKS, Adversary
+from discovr_sc.module.networks import ADVERSARIES, ADVERSARY_NETWORKS, NETWORKS, Adversary
 from discovr_sc.module.priors import PRIORS, ClassMeans
 from discovr_sc.module.weights import Weights
 
@@ -41,11 +41,11 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     n_latent_z, n_latent_w
         Sizes of the latents.
     likelihood
-        ``"zinb"``, ``"nb"``, ``"gaussian"`` or ``"bernoulli"``.
+        ``"zinb"``, ``"nb"``, ``"gaussian"``, ``"image-gaussian"`` or ``"bernoulli"``.
     network
-        ``"mlp"`` or ``"cnn"``.
-    n_hidden, n_layers, dropout_rate, use_batch_norm
-        Of the networks.
+        ``"mlp"``, ``"cnn"`` or ``"larsen"``.
+    n_hidden, n_layers, dropout_rate, use_batch_norm, classifier_batch_norm, channels
+        Of the networks; see :class:`~discovr_sc.module.networks.MLP`.
     dispersion
         ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``, for counts.
     noise_scale
@@ -54,7 +54,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         Of w: ``"class-mean"``, ``"mapped"``, ``"learned"``, ``"standard"`` or ``"separable"``.
     adversary
         Where the adversary looks; one of :attr:`adversary_places`.
-    n_hidden_adversary, n_layers_adversary
+    network_adversary, n_hidden_adversary, n_layers_adversary, channels_adversary
         Of the adversary's networks; as the others by default.
     weights
         Of the objective's terms.
@@ -90,12 +90,16 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         n_layers: int = 1,
         dropout_rate: float = 0.1,
         use_batch_norm: bool = True,
+        classifier_batch_norm: bool = False,
+        channels: Sequence[int] | None = None,
         dispersion: str = "gene",
         noise_scale: float = 1.0,
         prior: str = "mapped",
         adversary: str = "latent",
+        network_adversary: str | None = None,
         n_hidden_adversary: int | None = None,
         n_layers_adversary: int | None = None,
+        channels_adversary: Sequence[int] | None = None,
         weights: Weights | None = None,
         encode_covariates: bool = False,
         data_scale: float = 1.0,
@@ -129,10 +133,17 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         self._likelihood_settings = {"dispersion": dispersion, "n_batch": n_batch}
         self.likelihood = likelihood_cls(self.shape, noise_scale=noise_scale, **self._likelihood_settings)
         sizes = {"n_hidden": n_hidden, "n_layers": n_layers}
-        regularisation = {"dropout_rate": dropout_rate, "use_batch_norm": use_batch_norm}
-        self.networks = network_cls(self.shape, **sizes, **regularisation)
+        regularisation = {
+            "dropout_rate": dropout_rate,
+            "use_batch_norm": use_batch_norm,
+            "classifier_batch_norm": classifier_batch_norm,
+        }
+        self.networks = network_cls(self.shape, channels=channels, **sizes, **regularisation)
         sizes = {"n_hidden": n_hidden_adversary or n_hidden, "n_layers": n_layers_adversary or n_layers}
-        self.adversary_networks = network_cls(self.shape, **sizes, **regularisation)
+        adversary_cls = choose(ADVERSARY_NETWORKS, "network_adversary", network_adversary or network)
+        if adversary_cls is network_cls:
+            channels_adversary = channels_adversary or channels
+        self.adversary_networks = adversary_cls(self.shape, channels=channels_adversary, **sizes, **regularisation)
         self.class_means = ClassMeans(n_conditions, n_latent_z)
         self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
         self.build_networks()

@@ -1,0 +1,111 @@
+"""What the image studies measure with: a classifier of an attribute, and a stopwatch for training steps."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import discovr_sc
+from discovr_sc.experiments.runner import Run
+from discovr_sc.experiments.study import Study
+from discovr_sc.module.image_layers import activated
+
+
+class AttributeClassifier:
+    """A small convolutional classifier of real images; both classes weigh the same, and images are mirrored at random.
+
+    Parameters
+    ----------
+    seed
+        Of its start and of the order of images.
+    n_epochs, batch_size
+        Passes over the images, and images per step.
+    """
+
+    def __init__(self, seed: int = 0, *, n_epochs: int = 10, batch_size: int = 64):
+        self.seed = seed
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+
+    def fit(self, images: np.ndarray, has: np.ndarray) -> AttributeClassifier:
+        """Train on images as bytes, (n, 3, height, width), and whether they have the attribute."""
+        x, y = torch.as_tensor(images), torch.as_tensor(np.asarray(has, dtype=int))
+        share = y.float().mean()
+        class_weights = torch.stack([0.5 / (1 - share), 0.5 / share])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self.network_ = _small_classifier(x.shape[1])
+            optimizer = torch.optim.AdamW(self.network_.parameters(), lr=2e-3, weight_decay=0.01)
+            for _ in range(self.n_epochs):
+                for rows in torch.randperm(len(x)).split(self.batch_size):
+                    batch = x[rows] / 255
+                    if torch.rand(()) < 0.5:
+                        batch = batch.flip(-1)
+                    loss = cross_entropy(self.network_(batch), y[rows], weight=class_weights)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+        self.network_.eval()
+        return self
+
+    @torch.inference_mode()
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        """Probability of the attribute, (n,), of images in [0, 1]."""
+        x = torch.as_tensor(np.asarray(images, dtype=np.float32))
+        return torch.cat([self.network_(part).softmax(-1)[:, 1] for part in x.split(256)]).numpy()
+
+
+def _small_classifier(n_channels: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in ((n_channels, 16), (16, 32), (32, 32)):
+        layers += activated(nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), use_batch_norm=True)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * 16, 2))
+
+
+def step_ratio(run: Run, study: Study, n_steps: int = 8) -> float:
+    """Time of a training step of a run's method relative to one of CSVAE without adversary, side by side."""
+    ours, reference = (_seconds_per_step(run, study, method, n_steps) for method in (run.method, "csvae-noadv"))
+    return ours / reference
+
+
+def _seconds_per_step(run: Run, study: Study, name: str, n_steps: int) -> float:
+    method, preset = study.methods[name], run.preset
+    adata = run.train[: n_steps * preset.batch_size].copy()
+    model_cls = getattr(discovr_sc, method.model)
+    model_cls.setup_anndata(adata, "condition", tensor_key="x")
+    settings = dict(preset.settings) | dict(method.settings)
+    model = model_cls.paper(adata, study.experiment, method=method.row, **settings)
+    stopwatch = Stopwatch()
+    model.train(
+        2,
+        batch_size=preset.batch_size,
+        train_size=1.0,
+        plan_kwargs=dict(preset.plan) | dict(method.plan),
+        enable_progress_bar=False,
+        callbacks=[stopwatch],
+    )
+    return float(np.median(stopwatch.seconds))
+
+
+class Stopwatch(Callback):
+    """Seconds of every training step: of this process where it computes itself, else of the clock."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+
+    def on_train_start(self, trainer, module) -> None:
+        """Choose the clock."""
+        self._clock = time.process_time if module.device.type == "cpu" else time.perf_counter
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
+        """Start."""
+        self._started = self._clock()
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        """Stop."""
+        self.seconds.append(self._clock() - self._started)
