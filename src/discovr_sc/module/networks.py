@@ -15,6 +15,19 @@ from torch.distributions import Normal
 from torch.nn.functional import softplus
 
 
+class Dense(FCLayers):
+    """scvi-tools' fully connected layers, which copy their input even where no covariates join it; these do not."""
+
+    def forward(self, x: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
+        """Features ``(..., n, n_out)``."""
+        if self.n_cov > 0 or x.dim() > 2:
+            return super().forward(x, *cats, cont=cont)
+        for layers in self.fc_layers:
+            for layer in layers:
+                x = x if layer is None else layer(x)
+        return x
+
+
 class GaussianEncoder(nn.Module):
     """Features of the input, then mean and scale of a diagonal Gaussian."""
 
@@ -120,10 +133,10 @@ class MLP:
     def _plain_classifier(self, n_in: int, n_classes: int) -> Classifier:
         return Classifier(self._plain_dense(n_in), self.n_hidden, n_classes)
 
-    def _plain_dense(self, n_in: int) -> FCLayers:
+    def _plain_dense(self, n_in: int) -> Dense:
         # A classifier must not depend on the batch it happens to see: no batch norm, no dropout. (The paper's latent
         # classifier for coloured MNIST has batch norm.)
-        return FCLayers(
+        return Dense(
             n_in,
             self.n_hidden,
             n_layers=self.n_layers,
@@ -135,8 +148,8 @@ class MLP:
     def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
         return self._dense(self.shape[0], n_cats, n_cont, self.dropout_rate)
 
-    def _dense(self, n_in: int, n_cats: Sequence[int], n_cont: int, dropout_rate: float) -> FCLayers:
-        return FCLayers(
+    def _dense(self, n_in: int, n_cats: Sequence[int], n_cont: int, dropout_rate: float) -> Dense:
+        return Dense(
             n_in,
             self.n_hidden,
             n_cat_list=n_cats,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_reduce
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
@@ -35,7 +36,7 @@ class ClassMeans(nn.Module):
         """Means of z, ``(K, n_latent_z)``, for z ``(n, n_latent_z)`` and condition codes y ``(n,)``."""
         if not self.training:
             return self.means
-        sums, counts = self._sums(z, y)
+        sums, counts = (over_ranks(total) for total in self._sums(z, y))
         present = (counts > 0).unsqueeze(-1)
         means = torch.where(present, sums / counts.clamp(min=1).unsqueeze(-1), self.means)
         self._update_running(means.detach(), present)
@@ -49,6 +50,7 @@ class ClassMeans(nn.Module):
             # Double precision, on the CPU: not every accelerator has it.
             batch_sums, batch_counts = self._sums(z.cpu().double(), y.cpu())
             sums, counts = sums + batch_sums, counts + batch_counts
+        sums, counts = (over_ranks(total, self.means.device) for total in (sums, counts))
         means = (sums / counts.clamp(min=1).unsqueeze(-1)).to(self.means)
         present = (counts > 0).to(self.seen.device)
         self.means[present] = means[present]
@@ -63,6 +65,16 @@ class ClassMeans(nn.Module):
         step = torch.where(self.seen.unsqueeze(-1), self.momentum, 1.0) * present
         self.means += step * (batch_means - self.means)
         self.seen |= present.squeeze(-1)
+
+
+def over_ranks(total: Tensor, device: torch.device | None = None) -> Tensor:
+    """Sum over the processes of a distributed training, with its gradient; as it is where there is one process.
+
+    ``device`` is where the processes exchange it: not every backend reduces on the CPU.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return total
+    return all_reduce(total.to(device or total.device)).to(total.device)
 
 
 class ClassMeanPrior(nn.Module):
