@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
@@ -74,7 +73,23 @@ def over_ranks(total: Tensor, device: torch.device | None = None) -> Tensor:
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return total
-    return all_reduce(total.to(device or total.device)).to(total.device)
+    return SumOverRanks.apply(total.to(device or total.device)).to(total.device)
+
+
+class SumOverRanks(torch.autograd.Function):
+    """The sum of a tensor over all processes; every process's loss hangs on it, so the gradient is their sum, too."""
+
+    @staticmethod
+    def forward(ctx, total: Tensor) -> Tensor:
+        """Add the other processes' to a copy."""
+        total = total.detach().clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        """See :class:`torch.autograd.Function`."""
+        return SumOverRanks.apply(gradient)
 
 
 class ClassMeanPrior(nn.Module):
