@@ -57,7 +57,7 @@ def zinb_log_prob(nonzero: NonZero, mu: Tensor, theta: Tensor, zero_logits: Tens
 
 def nb_log_zero(mu: Tensor, theta: Tensor) -> Tensor:
     """Log NB(0; mu, theta)."""
-    return theta * (torch.log(theta + _EPS) - torch.log(theta + mu + _EPS))
+    return theta * (torch.log(theta + _EPS) - torch.log(mu + (theta + _EPS)))
 
 
 class ZINBLogZero(torch.autograd.Function):
