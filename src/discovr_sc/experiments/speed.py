@@ -131,7 +131,7 @@ def run(
     table = ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # The parts that need processes of their own come first: autograd does not survive a fork.
+        # The parts that need processes of their own come first: neither autograd nor OpenMP survives a fork.
         for part in sorted(parts, key=list(PARTS).index):
             rows = {f"load_average.{part}": os.getloadavg()[0]} | PARTS[part](**settings)
             table = write_table(Path(out), rows, command)
@@ -281,15 +281,14 @@ def ratio(ours: Clock, theirs: Clock) -> float:
 def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
     """Peak resident memory of a process that trains one model on Kang and asks it for latents."""
     names = [name for name in MODELS if name not in ("bare", "discovr_1_step")]
-    adata = kang()
-    peaks = {name: in_process_of_its_own(_peak_of, name, adata, n_batches) for name in names}
+    peaks = {name: in_process_of_its_own(_peak_of, name, n_batches) for name in names}
     rows = {f"peak_memory_mb.{name}": peak for name, peak in peaks.items()}
     return rows | {"peak_memory_vs_scvi": peaks["discovr"] / peaks["scvi"]}
 
 
-def _peak_of(name: str, adata: AnnData, n_batches: int | None) -> float:
+def _peak_of(name: str, n_batches: int | None) -> float:
     try:
-        model = MODELS[name](adata)
+        model = MODELS[name](kang())
         model.train(limit_train_batches=n_batches or model.n_batches)
         model.latents()
     except Exception as error:

@@ -17,7 +17,7 @@ from discovr_sc.model.checks import check_gene_list
 from discovr_sc.model.report import disentanglement_report
 
 #: Numbers that a pass without gradients may hold of the data: small batches cost more to fetch than to encode.
-_NUMBERS_PER_PASS = 4_000_000
+_NUMBERS_PER_PASS = 2_000_000
 
 LatentKind = Literal["z", "w", "zw"]
 ReconstructionKind = Literal["full", "marginal"]
@@ -60,7 +60,7 @@ class QueryMixin:
         return_dist
             Return means and variances.
         batch_size
-            Cells per pass; by default as many as make some 4 million numbers.
+            Cells per pass; by default as many as make some 2 million numbers.
         dataloader
             Mini-batches to use in place of ``adata``.
 
