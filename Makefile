@@ -12,7 +12,7 @@ ifeq ($(origin DISCOVR_SC_DATA), undefined)
   endif
 endif
 
-.PHONY: demo test test-long lint install clean
+.PHONY: demo test test-long bench lint install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/discovr-sc demo --out demo
@@ -22,6 +22,9 @@ test: $(VENV)/.installed-test
 
 test-long: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -m long
+
+bench: $(VENV)/.installed
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/discovr-sc bench
 
 lint: $(VENV)/.installed-test
 	$(INSTALL) -e ".[dev]"

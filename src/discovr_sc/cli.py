@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_demo(commands)
     _add_reproduce(commands)
     _add_benchmark(commands)
+    _add_bench(commands)
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parser.parse_args(argv)
     arguments.command_line = " ".join(["discovr-sc", *argv])
@@ -168,4 +169,37 @@ def _benchmark(arguments: argparse.Namespace) -> int:
 
     seconds = swiss_roll_epoch(arguments.n, arguments.epochs)
     print(f"epoch of DISCOVR {seconds['model']:.2f} s, of a bare loop {seconds['bare']:.2f} s: {seconds['ratio']:.2f}x")
+    return 0
+
+
+def _add_bench(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("bench", help="speed and memory beside scVI and its kin, and as cells and genes grow")
+    parser.add_argument("--out", default="docs/results", help="folder of the table (default: docs/results)")
+    parser.add_argument("--rounds", type=int, default=3, help="epochs of each model, in turn (default: 3)")
+    parser.add_argument("--batches", type=int, help="mini-batches of an epoch to run, scaled up (default: all)")
+    parser.add_argument("--steps", type=int, default=20, help="steps of a scaling run, three times (default: 20)")
+    parser.add_argument("--cells", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="sizes to scale to")
+    parser.add_argument("--genes", type=int, nargs="+", default=[2_000, 20_000], help="numbers of genes to scale to")
+    parser.add_argument("--parts", nargs="+", default=["memory", "scaling", "kang"], help="memory, scaling, kang")
+    parser.set_defaults(run=_bench)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from discovr_sc.experiments import speed
+
+    try:
+        table = speed.run(
+            arguments.out,
+            command=arguments.command_line,
+            rounds=arguments.rounds,
+            n_batches=arguments.batches,
+            n_steps=arguments.steps,
+            n_cells=arguments.cells,
+            n_genes=arguments.genes,
+            parts=arguments.parts,
+        )
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(table)
     return 0

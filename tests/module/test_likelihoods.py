@@ -9,6 +9,7 @@ from scipy.special import expit, logsumexp, softmax
 from scipy.stats import bernoulli, nbinom, norm
 from scvi.distributions import ZeroInflatedNegativeBinomial
 
+from discovr_sc.module.counts import ZINBLogZero
 from discovr_sc.module.likelihoods import LIKELIHOODS
 
 RNG = np.random.default_rng(0)
@@ -69,25 +70,47 @@ def test_zinb_equals_scvi_and_scipy():
 
 @pytest.mark.parametrize("name", ["nb", "zinb"])
 @pytest.mark.parametrize("leading", [(), (3,)])
-def test_sparse_likelihood_equals_scvis_dense_one_in_value_and_gradient(name, leading):
-    likelihood = build(name, shape=(50,))
+@pytest.mark.parametrize("dispersion", ["gene", "gene-batch", "gene-cell"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_sparse_likelihood_equals_scvis_dense_one_in_value_and_gradient(name, leading, dispersion, dtype, tolerance):
+    likelihood = build(name, shape=(50,), dispersion=dispersion).to(dtype)
     rng = np.random.default_rng(1)
-    x = torch.as_tensor(rng.poisson(0.3, (8, 50)), dtype=torch.float32)
+    x = torch.as_tensor(rng.poisson(0.3, (8, 50)), dtype=dtype)
     x[0, 0] = 200
-    outputs = {h: torch.randn(*leading, 8, 50, requires_grad=True) for h in likelihood.heads}
-    parameters = [*outputs.values(), likelihood.log_theta]
+    outputs = {h: torch.randn(*leading, 8, 50, requires_grad=True, dtype=dtype) for h in likelihood.heads}
+    parameters = [*outputs.values(), *likelihood.parameters()]
 
     def value_and_gradient(log_prob):
-        px = likelihood(outputs, x.sum(-1, keepdim=True), torch.zeros(8, 1, dtype=torch.long))
+        px = likelihood(outputs, x.sum(-1, keepdim=True), torch.arange(8).unsqueeze(-1) % 2)
         value = log_prob(px)
         return value, torch.autograd.grad(value.sum(), parameters)
 
     value, gradient = value_and_gradient(lambda px: likelihood.log_prob(px, x))
     dense_value, dense_gradient = value_and_gradient(lambda px: px.log_prob(x).sum(-1))
     assert value.shape == (*leading, 8)
-    torch.testing.assert_close(value, dense_value, rtol=1e-5, atol=1e-5)
-    for ours, theirs in zip(gradient, dense_gradient, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip([value, *gradient], [dense_value, *dense_gradient], strict=True):
+        assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
+
+
+@pytest.mark.parametrize("theta_shape", [(1, 4), (3, 4), (2, 3, 4)])
+def test_written_out_gradient_of_a_zeros_probability(theta_shape):
+    rng = torch.Generator().manual_seed(0)
+    mu, logits = (torch.randn(2, 3, 4, generator=rng, dtype=torch.float64) * 3 for _ in range(2))
+    theta = torch.randn(theta_shape, generator=rng, dtype=torch.float64).exp()
+    inputs = [t.requires_grad_() for t in (mu.exp(), theta, logits)]
+    assert torch.autograd.gradcheck(ZINBLogZero.apply, inputs)
+
+
+def test_extreme_parameters_give_finite_values_and_gradients():
+    mu = torch.tensor([[1e-12, 1e6, 1e6, 1e-3]], requires_grad=True)
+    theta = torch.tensor([[1e-6, 1e4, 1e-4, 1e6]], requires_grad=True)
+    logits = torch.tensor([[90.0, -90.0, 200.0, -200.0]], requires_grad=True)
+    value = ZINBLogZero.apply(mu, theta, logits)
+    dense = ZeroInflatedNegativeBinomial(mu=mu, theta=theta, zi_logits=logits).log_prob(torch.zeros(1, 4)).sum(-1)
+    torch.testing.assert_close(value, dense)
+    for ours, theirs in zip(*(torch.autograd.grad(v, [mu, theta, logits]) for v in (value, dense)), strict=True):
+        assert torch.isfinite(ours).all()
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_gaussian_and_bernoulli_equal_scipy_on_images():

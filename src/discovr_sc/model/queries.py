@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -10,11 +11,15 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
+from scvi import settings
 from scvi.utils import unsupported_if_adata_minified
 
 from discovr_sc.model.checks import check_gene_list
 from discovr_sc.model.conditions import SEPARATOR
 from discovr_sc.model.report import disentanglement_report
+
+#: Numbers that a pass without gradients may hold of the data: small batches cost more to fetch than to encode.
+_NUMBERS_PER_PASS = 2_000_000
 
 LatentKind = Literal["z", "w", "zw"]
 ReconstructionKind = Literal["full", "marginal"]
@@ -57,7 +62,7 @@ class QueryMixin:
         return_dist
             Return means and variances.
         batch_size
-            Cells per pass.
+            Cells per pass; by default as many as make some 2 million numbers.
         dataloader
             Mini-batches to use in place of ``adata``.
 
@@ -248,7 +253,7 @@ class QueryMixin:
                 n_samples=n_samples,
                 n_samples_overall=n_samples_overall,
                 weights=weights,
-                batch_size=batch_size,
+                batch_size=batch_size or self._cells_per_pass(),
                 return_mean=return_mean,
                 return_numpy=return_numpy,
                 silent=silent,
@@ -399,7 +404,10 @@ class QueryMixin:
 
     def _batches(self, adata: AnnData | None, indices: Sequence[int] | None, batch_size: int | None):
         adata = self._validate_anndata(adata)
-        return self._make_data_loader(adata=adata, indices=indices, batch_size=batch_size)
+        return self._make_data_loader(adata=adata, indices=indices, batch_size=batch_size or self._cells_per_pass())
+
+    def _cells_per_pass(self) -> int:
+        return max(_NUMBERS_PER_PASS // math.prod(self.module.shape), settings.batch_size)
 
     @contextmanager
     def _decoding(self, kind: ReconstructionKind):

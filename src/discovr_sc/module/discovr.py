@@ -82,6 +82,12 @@ class DISCOVRModule(DisentangledModule):
             self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont
         )
 
+    def posteriors(self, x, y, given, latents):
+        """See :meth:`EvidenceMixin.posteriors`; runs the encoders of these latents only."""
+        h = self.likelihood.encode(x)
+        encoders = {"z": self.z_encoder, "w": self.w_encoder}
+        return {latent: self.encode(encoders[latent], latent, h, y, given) for latent in latents}
+
     def objective_inputs(self, q, given):
         """See :meth:`DisentangledModule.objective_inputs`; adds p(x | z)."""
         return super().objective_inputs(q, given) | {"px_z": self.decode_marginal(q["z"], given)}
@@ -104,9 +110,10 @@ class DISCOVRModule(DisentangledModule):
         Beyond the paper, a weight ``mmd`` pulls the conditions' distributions of z (its means) together.
         """
         a = self.weights
+        observed = self.likelihood.observe(x)
         terms = {
-            "rec": (a.rec, -self.likelihood.log_prob(p["px"], x)),
-            "rec_z": (a.rec_z, -self.likelihood_z.log_prob(p["px_z"], x)),
+            "rec": (a.rec, -self.likelihood.score(p["px"], observed)),
+            "rec_z": (a.rec_z, -self.likelihood_z.score(p["px_z"], observed)),
             "kl_z": (a.kl_z, kl(q["qz"], p["pz"])),
             "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
         }

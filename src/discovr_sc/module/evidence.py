@@ -122,14 +122,19 @@ class EvidenceMixin:
         x, given = self.data(tensors), self._given(tensors)
         y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
         unknown = y < 0
-        q = self.inference(x, y.clamp(min=0), given, use_means=True)
-        moments = {latent: (q[f"q{latent}"].loc, q[f"q{latent}"].variance) for latent in latents}
+        q = self.posteriors(x, y.clamp(min=0), given, latents)
+        moments = {latent: (q[latent].loc, q[latent].variance) for latent in latents}
         to_average = [latent for latent in latents if latent in self.sees_condition]
         if to_average and unknown.any():
             for latent, average in self._averaged_moments(take(tensors, unknown), to_average).items():
                 for known, averaged in zip(moments[latent], average, strict=True):
                     known[unknown] = averaged
         return moments
+
+    def posteriors(self, x: Tensor, y: Tensor, given: Given, latents: Sequence[str]) -> dict[str, Normal]:
+        """Posteriors of latents at the means of those that they depend on, by name."""
+        q = self.inference(x, y, given, use_means=True)
+        return {latent: q[f"q{latent}"] for latent in latents}
 
     def _averaged_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
         """Mean and variance of the mixtures over conditions of latents that depend on it."""

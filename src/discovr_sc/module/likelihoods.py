@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -10,7 +9,8 @@ import torch
 from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Normal
-from torch.nn.functional import softplus
+
+from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
 
 #: Counts per cell to which normalised expression is scaled before its logarithm is taken.
 COUNTS_PER_CELL = 1e4
@@ -52,7 +52,15 @@ class Likelihood(nn.Module):
 
     def log_prob(self, px: Distribution, x: Tensor) -> Tensor:
         """Log p(x | .), summed over features: ``(..., n)``."""
-        return px.log_prob(x).sum(self.feature_dims)
+        return self.score(px, self.observe(x))
+
+    def observe(self, x: Tensor) -> Tensor | NonZero:
+        """What :meth:`score` needs of the data, ``(n, *shape)``: computed once where several decoders score them."""
+        return x
+
+    def score(self, px: Distribution, observed: Tensor | NonZero) -> Tensor:
+        """Log p(x | .), summed over features: ``(..., n)``, for data that were observed."""
+        return px.log_prob(observed).sum(self.feature_dims)
 
     def reconstruction(self, px: Distribution) -> Tensor:
         """The reconstruction a user asks for: the mean, or for counts the normalised expression rho."""
@@ -128,10 +136,13 @@ class NegativeBinomialLikelihood(Likelihood):
         rho = torch.softmax(outputs["rho_logits"], dim=-1)
         return NegativeBinomial(mu=size_factor * rho, theta=self._theta(outputs, batch_index), scale=rho)
 
-    def log_prob(self, px, x):
-        """See :meth:`Likelihood.log_prob`."""
-        log_zero = nb_log_zero(px.mu, px.theta)
-        return log_zero.sum(-1) + nb_rest_of_nonzero(x, px.mu, px.theta)
+    def observe(self, x):
+        """See :meth:`Likelihood.observe`: the counts that are not zero."""
+        return NonZero.of(x)
+
+    def score(self, px, observed):
+        """See :meth:`Likelihood.score`."""
+        return nb_log_prob(observed, px.mu, px.theta)
 
     def reconstruction(self, px):
         """Normalised expression rho: fractions that sum to 1 over genes."""
@@ -164,37 +175,9 @@ class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
             scale=rho,
         )
 
-    def log_prob(self, px, x):
-        """See :meth:`Likelihood.log_prob`."""
-        log_zero = nb_log_zero(px.mu, px.theta) - px.zi_logits  # relative to the probability of an extra zero
-        zero_or_not = torch.where(x == 0, softplus(log_zero), log_zero) - softplus(-px.zi_logits)
-        return zero_or_not.sum(-1) + nb_rest_of_nonzero(x, px.mu, px.theta)
-
-
-# Counts are mostly zeros, and three log-gammas an entry are most of what a dense likelihood costs: below they are
-# computed where counts are not zero. The sum is that of scvi-tools, epsilons included.
-
-_EPS = 1e-8
-
-
-def nb_log_zero(mu: Tensor, theta: Tensor) -> Tensor:
-    """Log NB(0; mu, theta): the part of log NB(x; mu, theta) that every entry has."""
-    return theta * (torch.log(theta + _EPS) - torch.log(theta + mu + _EPS))
-
-
-def nb_rest_of_nonzero(x: Tensor, mu: Tensor, theta: Tensor) -> Tensor:
-    """Log NB(x; mu, theta) - log NB(0; mu, theta), summed over genes: ``(..., n)`` for ``(..., n, genes)``."""
-    *leading, n_genes = mu.shape
-    flat = torch.nonzero(x.expand_as(mu).reshape(-1)).squeeze(-1)
-    x, mu, theta = (t.expand(*leading, n_genes).reshape(-1)[flat] for t in (x, mu, theta))
-    rest = (
-        x * (torch.log(mu + _EPS) - torch.log(theta + mu + _EPS))
-        + torch.lgamma(x + theta)
-        - torch.lgamma(theta)
-        - torch.lgamma(x + 1)
-    )
-    sums = torch.zeros(math.prod(leading), dtype=rest.dtype, device=rest.device)
-    return sums.index_add(0, flat // n_genes, rest).reshape(leading)
+    def score(self, px, observed):
+        """See :meth:`Likelihood.score`."""
+        return zinb_log_prob(observed, px.mu, px.theta, px.zi_logits)
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {

@@ -26,6 +26,19 @@ from discovr_sc.module.image_layers import (
 )
 
 
+class Dense(FCLayers):
+    """scvi-tools' fully connected layers, which copy their input even where no covariates join it; these do not."""
+
+    def forward(self, x: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
+        """Features ``(..., n, n_out)``."""
+        if self.n_cov > 0 or x.dim() > 2:
+            return super().forward(x, *cats, cont=cont)
+        for layers in self.fc_layers:
+            for layer in layers:
+                x = x if layer is None else layer(x)
+        return x
+
+
 class GaussianEncoder(nn.Module):
     """Features of the input, then mean and scale of a diagonal Gaussian."""
 
@@ -167,10 +180,10 @@ class MLP:
     def _plain_classifier(self, n_in: int, n_classes: int) -> Classifier:
         return Classifier(self._plain_dense(n_in), self.n_hidden, n_classes)
 
-    def _plain_dense(self, n_in: int) -> FCLayers:
+    def _plain_dense(self, n_in: int) -> Dense:
         # What a classifier says of a cell should not hang on the batch it happens to be in: no dropout, and batch norm
         # only where asked for, as in the paper's latent classifier for coloured MNIST.
-        return FCLayers(
+        return Dense(
             n_in,
             self.n_hidden,
             n_layers=self.n_layers,
@@ -182,8 +195,8 @@ class MLP:
     def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
         return self._dense(self.shape[0], n_cats, n_cont, self.dropout_rate)
 
-    def _dense(self, n_in: int, n_cats: Sequence[int], n_cont: int, dropout_rate: float) -> FCLayers:
-        return FCLayers(
+    def _dense(self, n_in: int, n_cats: Sequence[int], n_cont: int, dropout_rate: float) -> Dense:
+        return Dense(
             n_in,
             self.n_hidden,
             n_cat_list=n_cats,

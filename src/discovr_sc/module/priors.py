@@ -7,7 +7,7 @@ for one more condition.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
@@ -40,7 +40,7 @@ class ClassMeans(nn.Module):
         if not self.training:
             return self.means
         known = y >= 0
-        sums, counts = self._sums(z[known], y[known])
+        sums, counts = (over_ranks(total) for total in self._sums(z[known], y[known]))
         present = (counts > 0).unsqueeze(-1)
         means = torch.where(present, sums / counts.clamp(min=1).unsqueeze(-1), self.means)
         self._update_running(means.detach(), present)
@@ -54,6 +54,7 @@ class ClassMeans(nn.Module):
             # Double precision, on the CPU: not every accelerator has it.
             batch_sums, batch_counts = self._sums(z.cpu().double(), y.cpu())
             sums, counts = sums + batch_sums, counts + batch_counts
+        sums, counts = (over_ranks(total, self.means.device) for total in (sums, counts))
         means = (sums / counts.clamp(min=1).unsqueeze(-1)).to(self.means)
         present = (counts > 0).to(self.seen.device)
         self.means[present] = means[present]
@@ -68,6 +69,32 @@ class ClassMeans(nn.Module):
         step = torch.where(self.seen.unsqueeze(-1), self.momentum, 1.0) * present
         self.means += step * (batch_means - self.means)
         self.seen |= present.squeeze(-1)
+
+
+def over_ranks(total: Tensor, device: torch.device | None = None) -> Tensor:
+    """Sum over the processes of a distributed training, with its gradient; as it is where there is one process.
+
+    ``device`` is where the processes exchange it: not every backend reduces on the CPU.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return total
+    return SumOverRanks.apply(total.to(device or total.device)).to(total.device)
+
+
+class SumOverRanks(torch.autograd.Function):
+    """The sum of a tensor over all processes; every process's loss hangs on it, so the gradient is their sum, too."""
+
+    @staticmethod
+    def forward(ctx, total: Tensor) -> Tensor:
+        """Add the other processes' to a copy."""
+        total = total.detach().clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        """See :class:`torch.autograd.Function`."""
+        return SumOverRanks.apply(gradient)
 
 
 class ClassMeanPrior(nn.Module):

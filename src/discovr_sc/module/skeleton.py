@@ -371,14 +371,20 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         """
 
     def loss(
-        self, tensors: dict[str, Tensor], inference_outputs: dict, generative_outputs: dict, kl_weight: float = 1.0
+        self,
+        tensors: dict[str, Tensor],
+        inference_outputs: dict,
+        generative_outputs: dict,
+        kl_weight: float = 1.0,
+        views: dict[str, Tensor] | None = None,
     ) -> LossOutput:
         """Weighted sum of the objective's terms, averaged over cells.
 
-        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up.
+        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up; ``views`` are
+        :meth:`adversary_views` where they have been computed already.
         """
         q, p = inference_outputs, generative_outputs
-        logits = None if self.adversary is None else self.adversary(self.adversary_views(q, p))
+        logits = None if self.adversary is None else self.adversary(views or self.adversary_views(q, p))
         terms = self.objective(self.data(tensors), q, p, logits)
         known = q["y"] >= 0
         if not known.all():

@@ -122,12 +122,14 @@ class AdversarialPlan(TrainingPlan):
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
         self._set_learning_rate(model_optimizer, batch_idx)
         q, p = self.module(batch, compute_loss=False, get_inference_input_kwargs={"draw_unknown": False})
+        views = None
         if adversary_optimizer:
-            self._train_adversary(adversary_optimizer[0], q, p)
+            views = self.module.adversary_views(q, p)
+            self._train_adversary(adversary_optimizer[0], views, q["y"])
         if "kl_weight" in self.loss_kwargs:
             self.loss_kwargs["kl_weight"] = self.kl_weight
         with frozen(self.module.adversary):
-            losses = self.module.loss(batch, q, p, **self.loss_kwargs)
+            losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss)
         self._totals.add(losses)
 
@@ -158,10 +160,10 @@ class AdversarialPlan(TrainingPlan):
         values = {f"{name}_{mode}": value for name, value in means.items()}
         self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
 
-    def _train_adversary(self, optimizer, q: dict, p: dict) -> None:
-        views = {place: view.detach() for place, view in self.module.adversary_views(q, p).items()}
+    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], y: torch.Tensor) -> None:
+        views = {place: view.detach() for place, view in views.items()}
         for _ in range(self.n_adversary_steps):
-            self._step(optimizer, self.module.adversary_loss(self.module.adversary(views), q["y"]))
+            self._step(optimizer, self.module.adversary_loss(self.module.adversary(views), y))
 
     def _step(self, optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad()

@@ -5,15 +5,43 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
+from inspect import signature
 
 from scvi import settings
-from scvi.train import TrainRunner
+from scvi.train import LoudEarlyStopping, Trainer, TrainRunner
+
+from discovr_sc._scvi import is_distributed
+from discovr_sc.train.splitter import Splitter
+
+
+class StoppingTrainer(Trainer):
+    """scvi-tools' trainer, which also stops early in several processes.
+
+    scvi-tools switches early stopping off there, since its plans do not reduce what it watches; ours does.
+    """
+
+    def __init__(self, *args, early_stopping: bool = False, **kwargs):
+        if early_stopping and is_distributed(kwargs.get("strategy")):
+            defaults = signature(Trainer).parameters
+            options = ("monitor", "min_delta", "patience", "mode", "warmup_epochs")
+            names = {option: f"early_stopping_{option}" for option in options}
+            stopping = LoudEarlyStopping(
+                **{option: kwargs.get(name, defaults[name].default) for option, name in names.items()}
+            )
+            kwargs["callbacks"] = [*kwargs.get("callbacks", ()), stopping]
+            early_stopping = False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="early_stopping was automatically disabled")
+            super().__init__(*args, early_stopping=early_stopping, **kwargs)
+
 
 from discovr_sc.module.surgery import set_training_mode
 
 
 class InterruptibleTrainRunner(TrainRunner):
     """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end."""
+
+    _trainer_cls = StoppingTrainer
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -27,6 +55,9 @@ class InterruptibleTrainRunner(TrainRunner):
         """Run training."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
+        if is_distributed(self.trainer.strategy) and isinstance(self.data_splitter, Splitter):
+            # Processes that Lightning starts split the cells for themselves; this one may not be among them.
+            self.data_splitter.setup("fit")
         # A model that was trained before is in evaluation mode, and Lightning would leave it there.
         set_training_mode(self.model.module, self.model.trainable_)
         try:

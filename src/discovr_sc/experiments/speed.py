@@ -1,0 +1,364 @@
+"""How fast and how large: DISCOVR beside its peers and a bare loop on Kang, and as cells and genes grow."""
+
+from __future__ import annotations
+
+import logging
+import math
+import multiprocessing
+import os
+import resource
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import numpy as np
+import pandas as pd
+import scanpy as sc
+import scvi
+import torch
+from anndata import AnnData
+from scipy.sparse import csr_matrix
+from scvi.external import MRVI, ContrastiveVI, SysVI
+
+from discovr_sc.data import kang
+from discovr_sc.experiments.bare import BareCounts
+from discovr_sc.experiments.speed_table import write_table
+from discovr_sc.model import DISCOVR
+
+BATCH_SIZE = 128
+#: Arguments that every training here has: one epoch over all cells, nothing validated, drawn or logged.
+QUIET = {
+    "max_epochs": 1,
+    "batch_size": BATCH_SIZE,
+    "train_size": 1.0,
+    "accelerator": "cpu",
+    "check_val_every_n_epoch": None,
+    "enable_progress_bar": False,
+    "logger": False,
+}
+#: Steps that are not measured, and times that a scaling run is.
+WARM_UP, REPEATS = 3, 3
+#: Non-zero counts of a simulated cell.
+COUNTS_PER_SIMULATED_CELL = 60
+
+
+@dataclass
+class Clock:
+    """Processor and wall time of what runs inside it, seconds; one entry each time."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure a block."""
+        started = time.process_time(), time.perf_counter()
+        yield
+        self.cpu.append(time.process_time() - started[0])
+        self.wall.append(time.perf_counter() - started[1])
+
+
+class EpochClock(lightning.Callback):
+    """Measures the epochs of a training, not what is around them."""
+
+    def __init__(self, clock: Clock):
+        self.clock = clock
+
+    def on_train_epoch_start(self, *args) -> None:
+        """Start."""
+        self.running = self.clock.running()
+        self.running.__enter__()
+
+    def on_train_epoch_end(self, *args) -> None:
+        """Stop."""
+        self.running.__exit__(None, None, None)
+
+
+@dataclass
+class Competitor:
+    """A model that is ready to be trained, and what it is asked."""
+
+    train: Callable[..., None]  # takes arguments of a trainer
+    n_batches: int  # of an epoch
+    latents: Callable[[], Any] | None = None
+    expression: Callable[[], Any] | None = None
+
+
+def run(
+    out: str | Path,
+    *,
+    command: str,
+    rounds: int = 3,
+    n_batches: int | None = None,
+    n_steps: int = 20,
+    n_cells: Sequence[int] = (10_000, 100_000, 1_000_000),
+    n_genes: Sequence[int] = (2_000, 20_000),
+    parts: Sequence[str] = ("memory", "scaling", "kang"),
+) -> str:
+    """Run the benchmark, with one thread, write ``speed.csv`` and ``speed.md``, and return the table.
+
+    Parameters
+    ----------
+    out
+        Folder to write to. Rows of an earlier ``speed.csv`` that this run does not measure stay.
+    command
+        What started it; the table says so.
+    rounds
+        Epochs of each model, in turn, after some steps to warm up.
+    n_batches
+        Mini-batches of each epoch that are run, its time scaled up; all by default.
+    n_steps
+        Steps of a scaling run, each run three times.
+    n_cells, n_genes
+        Sizes of the scaling runs: cells with the first number of genes, genes with the first number of cells.
+    parts
+        ``"memory"``, ``"kang"``, ``"scaling"``.
+    """
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise ValueError(f"parts has {sorted(unknown)[0]!r}, which is not known; choose from {list(PARTS)}.")
+    torch.set_num_threads(1)
+    for name in ("lightning.pytorch", "scvi"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    settings = {"rounds": rounds, "n_batches": n_batches, "n_steps": n_steps, "n_cells": n_cells, "n_genes": n_genes}
+    table = ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # The parts that need processes of their own come first: neither autograd nor OpenMP survives a fork.
+        for part in sorted(parts, key=list(PARTS).index):
+            rows = {f"load_average.{part}": os.getloadavg()[0]} | PARTS[part](**settings)
+            table = write_table(Path(out), rows, command)
+    return table
+
+
+# The models ------------------------------------------------------------------------------------------------------
+
+
+def discovr(adata: AnnData, n_adversary_steps: int | None = None) -> Competitor:
+    """DISCOVR with its default settings, or another number of the adversary's steps."""
+    DISCOVR.setup_anndata(adata, "stim")
+    model = DISCOVR(adata)
+    plan = {} if n_adversary_steps is None else {"n_adversary_steps": n_adversary_steps}
+    return Competitor(
+        lambda **kwargs: model.train(**(QUIET | kwargs), plan_kwargs=plan),
+        batches_of(adata.n_obs),
+        None if plan else model.get_latent_representation,
+        None if plan else model.get_normalized_expression,
+    )
+
+
+def bare(adata: AnnData) -> Competitor:
+    """The bare loop over the networks of DISCOVR with its default settings."""
+    DISCOVR.setup_anndata(adata, "stim")
+    loop = BareCounts(DISCOVR(adata).module, DISCOVR._plan_defaults["n_adversary_steps"])
+    y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
+
+    def train(limit_train_batches: int | None = None, callbacks: Sequence[EpochClock] = ()) -> None:
+        for callback in callbacks:
+            callback.on_train_epoch_start()
+        loop.train(adata.X, y, BATCH_SIZE, limit_train_batches)
+        for callback in callbacks:
+            callback.on_train_epoch_end()
+
+    return Competitor(train, batches_of(adata.n_obs))
+
+
+def scvi_model(adata: AnnData) -> Competitor:
+    """scVI, the condition as its batch."""
+    scvi.model.SCVI.setup_anndata(adata, batch_key="stim")
+    model = scvi.model.SCVI(adata)
+    return Competitor(
+        lambda **kwargs: model.train(**(QUIET | kwargs)),
+        batches_of(adata.n_obs),
+        model.get_latent_representation,
+        model.get_normalized_expression,
+    )
+
+
+def contrastive_vi(adata: AnnData) -> Competitor:
+    """contrastiveVI, control cells as its background; each of its steps takes a mini-batch of both."""
+    ContrastiveVI.setup_anndata(adata)
+    model = ContrastiveVI(adata)
+    is_control = (adata.obs["stim"] == adata.obs["stim"].cat.categories[0]).to_numpy()
+    background, target = np.flatnonzero(is_control), np.flatnonzero(~is_control)
+    return Competitor(
+        lambda **kwargs: model.train(background, target, **(QUIET | kwargs)),
+        batches_of(max(len(background), len(target))),
+        lambda: model.get_latent_representation(representation_kind="background"),
+    )
+
+
+def mrvi(adata: AnnData) -> Competitor:
+    """MRVI on its PyTorch backend, the condition as its sample."""
+    MRVI.setup_anndata(adata, sample_key="stim", backend="torch")
+    model = MRVI(adata)
+    return Competitor(
+        lambda **kwargs: model.train(**(QUIET | kwargs)), batches_of(adata.n_obs), model.get_latent_representation
+    )
+
+
+def sysvi(adata: AnnData) -> Competitor:
+    """SysVI on log-normalised expression, the condition as its system."""
+    sc.pp.normalize_total(adata, target_sum=1e4)
+    sc.pp.log1p(adata)
+    SysVI.setup_anndata(adata, batch_key="stim")
+    model = SysVI(adata)
+    return Competitor(
+        lambda **kwargs: model.train(**(QUIET | kwargs)),
+        batches_of(adata.n_obs),
+        lambda: model.get_latent_representation(adata),
+    )
+
+
+MODELS: dict[str, Callable[[AnnData], Competitor]] = {
+    "scvi": scvi_model,
+    "discovr": discovr,
+    "discovr_1_step": lambda adata: discovr(adata, n_adversary_steps=1),
+    "bare": bare,
+    "contrastivevi": contrastive_vi,
+    "mrvi": mrvi,
+    "sysvi": sysvi,
+}
+
+
+def batches_of(n_cells: int) -> int:
+    """Mini-batches of an epoch."""
+    return math.ceil(n_cells / BATCH_SIZE)
+
+
+# Kang ------------------------------------------------------------------------------------------------------------
+
+
+def kang_speed(*, rounds: int, n_batches: int | None, **_) -> dict[str, float]:
+    """Seconds per epoch and cells per second of all models on Kang, measured in turn, and DISCOVR's ratios."""
+    adata = kang()
+    rows: dict[str, float] = {}
+    models: dict[str, Competitor] = {}
+    for name, build in MODELS.items():
+        try:
+            models[name] = build(adata.copy())
+            models[name].train(limit_train_batches=WARM_UP)
+        except Exception as error:  # a peer that cannot run here gets no number, and the others theirs
+            models.pop(name, None)
+            print(f"{name} cannot run here: {error!r}")
+            rows |= {f"epoch_cpu_seconds.{name}": math.nan, f"epoch_wall_seconds.{name}": math.nan}
+    epochs, latents, expressions = ({name: Clock() for name in models} for _ in range(3))
+    for i in range(rounds):
+        for name, model in models.items():
+            model.train(limit_train_batches=n_batches or model.n_batches, callbacks=[EpochClock(epochs[name])])
+            questions = [(model.latents, latents[name])] if i == 0 or name in ("scvi", "discovr") else []
+            for ask, clock in [*questions, *([(model.expression, expressions[name])] if i == 0 else [])]:
+                if ask is not None:
+                    with clock.running():
+                        ask()
+    for name, model in models.items():
+        scale = model.n_batches / min(n_batches or model.n_batches, model.n_batches)
+        rows[f"epoch_cpu_seconds.{name}"] = scale * statistics.median(epochs[name].cpu)
+        rows[f"epoch_wall_seconds.{name}"] = scale * statistics.median(epochs[name].wall)
+        for question, clock in (("latents", latents[name]), ("expression", expressions[name])):
+            if clock.cpu:
+                rows[f"{question}_cells_per_cpu_second.{name}"] = adata.n_obs / statistics.median(clock.cpu)
+    rows["epoch_vs_scvi"] = ratio(epochs["discovr"], epochs["scvi"])
+    rows["epoch_vs_scvi_1_step"] = ratio(epochs["discovr_1_step"], epochs["scvi"])
+    rows["epoch_vs_bare"] = ratio(epochs["discovr"], epochs["bare"])
+    rows["latents_vs_scvi"] = ratio(latents["discovr"], latents["scvi"])
+    rows["expression_vs_scvi"] = ratio(expressions["discovr"], expressions["scvi"])
+    return rows
+
+
+def ratio(ours: Clock, theirs: Clock) -> float:
+    """Median over rounds of the ratio of processor times, each of two measurements made one after the other."""
+    return statistics.median(a / b for a, b in zip(ours.cpu, theirs.cpu, strict=True))
+
+
+def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
+    """Peak resident memory of a process that trains one model on Kang and asks it for latents."""
+    names = [name for name in MODELS if name not in ("bare", "discovr_1_step")]
+    peaks = {name: in_process_of_its_own(_peak_of, name, n_batches) for name in names}
+    rows = {f"peak_memory_mb.{name}": peak for name, peak in peaks.items()}
+    return rows | {"peak_memory_vs_scvi": peaks["discovr"] / peaks["scvi"]}
+
+
+def _peak_of(name: str, n_batches: int | None) -> float:
+    try:
+        model = MODELS[name](kang())
+        model.train(limit_train_batches=n_batches or model.n_batches)
+        model.latents()
+    except Exception as error:
+        print(f"{name} cannot run here: {error!r}")
+        return math.nan
+    return peak_megabytes()
+
+
+def peak_megabytes() -> float:
+    """Largest resident memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_process_of_its_own(function: Callable, *args):
+    """Call a function in a new process, so that its memory is its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        return pool.submit(function, *args).result()
+
+
+# Scaling ---------------------------------------------------------------------------------------------------------
+
+
+def scaling(*, n_steps: int, n_cells: Sequence[int], n_genes: Sequence[int], **_) -> dict[str, float]:
+    """Seconds per cell and memory, by number of cells and of genes; a fixed number of steps at each size."""
+    sizes = dict.fromkeys([(cells, n_genes[0]) for cells in n_cells] + [(n_cells[0], genes) for genes in n_genes])
+    rows: dict[str, float] = {"scaling_steps": n_steps}
+    for cells, genes in sizes:
+        per_cell, peak, sparse_size = in_process_of_its_own(_train_simulated, cells, genes, n_steps)
+        size = f"{cells}x{genes}"
+        rows[f"per_cell_cpu_ms.{size}"] = 1000 * per_cell
+        rows[f"memory_mb.{size}"] = peak
+        rows[f"sparse_size_mb.{size}"] = sparse_size
+    first, last = (rows[f"per_cell_cpu_ms.{cells}x{n_genes[0]}"] for cells in (n_cells[0], n_cells[-1]))
+    rows[f"per_cell_{power(n_cells[-1])}_vs_{power(n_cells[0])}"] = last / first
+    return rows
+
+
+def power(n: int) -> str:
+    """1000000 as 1e6."""
+    mantissa, exponent = f"{n:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _train_simulated(n_cells: int, n_genes: int, n_steps: int) -> tuple[float, float, float]:
+    """Seconds per cell, megabytes above those before the data were made, and the data's megabytes."""
+    before = peak_megabytes()
+    adata = sparse_cells(n_cells, n_genes)
+    model = discovr(adata)
+    clock = Clock()
+    model.train(limit_train_batches=WARM_UP)
+    for _ in range(REPEATS):
+        model.train(limit_train_batches=n_steps, callbacks=[EpochClock(clock)])
+    x = adata.X
+    sparse_size = (x.data.nbytes + x.indices.nbytes + x.indptr.nbytes) / 2**20
+    return statistics.median(clock.cpu) / (n_steps * BATCH_SIZE), peak_megabytes() - before, sparse_size
+
+
+def sparse_cells(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
+    """Cells of two conditions with 60 non-zero counts each, one in each stretch of genes; never dense."""
+    rng = np.random.default_rng(seed)
+    stretch = n_genes // COUNTS_PER_SIMULATED_CELL
+    starts = np.arange(COUNTS_PER_SIMULATED_CELL, dtype=np.int32) * stretch
+    indices = (rng.integers(stretch, size=(n_cells, len(starts)), dtype=np.int32) + starts).ravel()
+    counts = rng.integers(1, 5, indices.size, dtype=np.int8).astype(np.float32)
+    x = csr_matrix((counts, indices, np.arange(n_cells + 1) * len(starts)), shape=(n_cells, n_genes))
+    obs = pd.DataFrame(
+        {"stim": pd.Categorical.from_codes(rng.integers(2, size=n_cells), ["ctrl", "stim"])},
+        index=np.arange(n_cells).astype(str),
+    )
+    return AnnData(x, obs=obs)
+
+
+PARTS: dict[str, Callable[..., dict[str, float]]] = {"memory": peak_memory, "scaling": scaling, "kang": kang_speed}
