@@ -50,7 +50,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("reproduce", help="run a study of the paper; goes on where it was stopped")
     parser.add_argument(
-        "study", help="parametric, parametric-search, parametric-noise, swiss-roll, swiss-roll-search, ablations"
+        "study",
+        help="parametric, parametric-search, parametric-noise, swiss-roll, swiss-roll-search, ablations, kang, "
+        "kang-ablations",
     )
     parser.add_argument("--seeds", type=int, help="number of seeds (default: the study's, 10 for the paper's tables)")
     parser.add_argument("--jobs", type=int, help="processes, of one thread each (default: one for each core)")

@@ -203,7 +203,7 @@ def test_importance_weights_have_every_latent_once(module_cls):
     with torch.no_grad():
         q = module.inference(**inputs)
         p = module.joint(q, inputs["given"])
-        value = module.log_importance_weight(inputs["x"], q, p).numpy()
+        value = module.log_importance_weight(inputs["x"], q, p, {1.0: 1.0}).numpy()
     latents = {"CVAEModule": "z", "HCSVAEModule": "uzw"}.get(module_cls.__name__, "zw")
     expected = -rec(p)
     for latent in latents:

@@ -14,6 +14,7 @@ from torch.distributions import Normal
 from discovr_sc import Weights
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.module.alignment import mmd
+from discovr_sc.module.evidence import shares
 
 
 def batch_of(x, y):
@@ -203,3 +204,32 @@ def test_conditions_share_their_noise_and_the_answer_repeats():
     torch.testing.assert_close(difference, exact_difference, atol=0.35, rtol=0)
     equal = linear_gaussian(class_means=(0.3, 0.3)).log_joint(batch_of(x, np.full(7, -1)))
     torch.testing.assert_close(equal[:, 0], equal[:, 1])
+
+
+def test_narrow_posteriors_do_not_mislead_the_marginal_likelihood():
+    a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
+    module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
+    module.z_encoder.scale = module.w_encoder.scale = 0.45  # the true posteriors are up to twice as wide
+    x = np.array([[-1.0], [0.3], [2.0]])
+    estimate = module.marginal_ll(batch_of(x, [0, 1, 0]), n_mc_samples=20_000).numpy()
+    scale = np.sqrt(a**2 + b**2 + noise**2)
+    exact = np.log(0.5 * norm.pdf(x, b * mu[0], scale) + 0.5 * norm.pdf(x, b * mu[1], scale)).ravel()
+    np.testing.assert_allclose(estimate, exact, atol=0.1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_every_importance_sample_is_of_one_spread(n):
+    parts = shares(n)
+    assert sum(parts.values()) == pytest.approx(1)
+    assert [round(share * n) for share in parts.values()] == ([1] if n == 1 else [n - n // 2, n // 2])
+
+
+def test_w_starts_as_a_copy_of_z_where_they_share_a_space():
+    module = DISCOVRModule((5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="class-mean", n_hidden=4)
+    z, w = dict(module.z_encoder.named_parameters()), dict(module.w_encoder.named_parameters())
+    for name, of_z in z.items():
+        assert torch.equal(w[name][tuple(slice(n) for n in of_z.shape)], of_z)
+    first = next(name for name in w if name.endswith("0.weight"))
+    assert w[first].shape[1] == z[first].shape[1] + 2 and w[first][:, -2:].abs().sum() > 0
+    other = DISCOVRModule((5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="learned", n_hidden=4)
+    assert not torch.equal(other.z_encoder.loc.weight, other.w_encoder.loc.weight)

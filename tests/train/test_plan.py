@@ -184,3 +184,29 @@ def test_too_few_adversary_steps_raise(counts):
 def test_settings_that_two_players_cannot_have_raise(counts, setting):
     with pytest.raises(ValueError, match=f"{setting} does not work with two players"):
         train(small_model(counts), **{setting: 5})
+
+
+def test_the_models_learning_rate_falls_to_zero_and_the_adversarys_does_not(counts):
+    rates = []
+
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer, *_):
+            rates.append([optimizer.param_groups[0]["lr"] for optimizer in trainer.optimizers])
+
+    model = small_model(counts)
+    model.train(
+        4,
+        batch_size=len(counts) // 2,
+        train_size=1.0,
+        enable_progress_bar=False,
+        callbacks=[Watch()],
+        plan_kwargs={"lr": 1e-3, "adversary_lr": 2e-3, "final_decay": 0.5},
+    )
+    ours, adversarys = np.array(rates).T
+    np.testing.assert_allclose(ours, 1e-3 * np.array([1, 1, 1, 1, 1, 0.75, 0.5, 0.25]))
+    np.testing.assert_allclose(adversarys, 2e-3)
+
+
+def test_a_decay_of_more_than_all_epochs_raises(counts):
+    with pytest.raises(ValueError, match="final_decay is 1.5; give the part of the epochs"):
+        train(small_model(counts), final_decay=1.5)

@@ -8,11 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-Sketches = dict[tuple[str, str], dict[str, np.ndarray]]
+from discovr_sc.experiments.results import Results
 
 
-def draw_parametric(sketches: Sketches) -> dict[str, Figure]:
+def draw_parametric(results: Results, preset: str) -> dict[str, Figure]:
     """Posteriors of every method against the truth: a row for each method, y = 0 and 1 left and right."""
+    sketches = results.sketches(preset)
+    if not sketches:
+        return {}
     methods = [(method, arrays) for (_, method), arrays in sketches.items()]
     figure, axes = plt.subplots(
         len(methods), 4, figsize=(13, 1.7 * len(methods)), squeeze=False, sharex=True, layout="constrained"
@@ -45,8 +48,11 @@ def _posterior_panel(ax: Axes, arrays: dict[str, np.ndarray], latent: str, y: in
     ax.set(yticks=[], ylim=(0, 2))
 
 
-def draw_swiss_roll(sketches: Sketches) -> dict[str, Figure]:
+def draw_swiss_roll(results: Results, preset: str) -> dict[str, Figure]:
     """The data with DisCoVR's latents and reconstructions; and all methods' z and w side by side."""
+    sketches = results.sketches(preset)
+    if not sketches:
+        return {}
     figures = {}
     ours = next((arrays for (_, method), arrays in sketches.items() if method == "discovr"), None)
     if ours is not None:
@@ -55,8 +61,11 @@ def draw_swiss_roll(sketches: Sketches) -> dict[str, Figure]:
     return figures
 
 
-def draw_ablations(sketches: Sketches) -> dict[str, Figure]:
+def draw_ablations(results: Results, preset: str) -> dict[str, Figure]:
     """Latents of every variant side by side."""
+    sketches = results.sketches(preset)
+    if not sketches:
+        return {}
     return {"latents": _latents_figure({variant: arrays for (variant, _), arrays in sketches.items()})}
 
 

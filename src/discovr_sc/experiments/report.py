@@ -22,8 +22,7 @@ def write_report(results: Results, preset: str) -> str:
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
         text += _ranks(results, variant, preset)
     if study.draw is not None:
-        sketches = results.sketches(preset)
-        for name, figure in (study.draw(sketches) if sketches else {}).items():
+        for name, figure in study.draw(results, preset).items():
             path = results.folder / f"{study.file_stem}_{name}.png"
             figure.savefig(path, dpi=110)
             plt.close(figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import pandas as pd
 
 import discovr_sc
 from discovr_sc.experiments.published import load_published
-from discovr_sc.experiments.study import Study
+from discovr_sc.experiments.study import Study, changed_fields
 
 if TYPE_CHECKING:
     from discovr_sc.experiments.runner import Row
@@ -55,8 +56,7 @@ class Results:
         made_by = json.loads(meta.read_text())["rows"]
         results = cls(study, folder, table, made_by)
         current = {key: made for key, made in made_by.items() if results._is_current(key, made)}
-        keys = table[KEYS].astype(str).agg("|".join, axis=1)
-        return cls(study, folder, table[keys.isin(current)].reset_index(drop=True), current)
+        return cls(study, folder, table[_keys(table).isin(current)].reset_index(drop=True), current)
 
     def has(self, row: Row) -> bool:
         """Whether a row is done."""
@@ -65,18 +65,28 @@ class Results:
     def add(
         self, row: Row, metrics: dict[str, float], command: str, sketch: dict[str, np.ndarray] | None = None
     ) -> None:
-        """Add a row's metrics, and what its figures are drawn from, and write all files."""
+        """Add a row's metrics, and what its figures are drawn from, and write all files.
+
+        What another run has written to the same files in the meantime is kept.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _locked(self.folder):
+            others = Results.open(self.study, self.folder)
+            self.table, self.made_by = others.table, others.made_by
+            self._add(row, metrics, command, sketch)
+
+    def _add(self, row: Row, metrics: dict[str, float], command: str, sketch: dict[str, np.ndarray] | None) -> None:
         new = pd.DataFrame(
             [(self.study.name, *row, metric, value) for metric, value in metrics.items()], columns=COLUMNS
         )
-        self.table = new if self.table.empty else pd.concat([self.table, new], ignore_index=True)
+        kept = self.table[_keys(self.table) != _key(row)]
+        self.table = new if kept.empty else pd.concat([kept, new], ignore_index=True)
         self.table = self.table.sort_values([*KEYS, "metric"], ignore_index=True)
         self.made_by[_key(row)] = {
             "fingerprint": self.study.fingerprint(row.method, row.variant, row.preset),
             "command": command,
             "version": discovr_sc.__version__,
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
         if sketch:
             self._sketches.mkdir(exist_ok=True)
             with _replacing(self._sketches / f"{_key(row)}.npz") as temporary:
@@ -89,9 +99,9 @@ class Results:
         study = self.study
         return {
             "experiment": study.experiment,
-            "presets": {name: vars(preset) for name, preset in study.presets.items()},
-            "methods": {name: vars(method) for name, method in study.methods.items()},
-            "variants": {name: vars(variant) for name, variant in study.variants.items()},
+            "presets": {name: changed_fields(preset) for name, preset in study.presets.items()},
+            "methods": {name: changed_fields(method) for name, method in study.methods.items()},
+            "variants": {name: changed_fields(variant) for name, variant in study.variants.items()},
         }
 
     def _is_current(self, key: str, made: dict[str, str]) -> bool:
@@ -153,8 +163,23 @@ class Results:
         return "\n".join(lines) + "\n"
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _key(row: Row) -> str:
     return "|".join(map(str, row))
+
+
+def _keys(table: pd.DataFrame) -> pd.Series:
+    return table[KEYS].astype(str).apply("|".join, axis=1) if len(table) else pd.Series(dtype=str)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +21,9 @@ from anndata import AnnData
 
 import discovr_sc
 from discovr_sc.experiments.results import Results
-from discovr_sc.experiments.study import Preset, Study
+from discovr_sc.experiments.study import Preset, Study, Task
 from discovr_sc.model.base import DisentangledModel
-from discovr_sc.model.paper import LEARNING_RATES, paper_weights
-
-#: Evaluation data have seeds of their own, far from those of the training data.
-EVALUATION_SEED = 10_000
+from discovr_sc.model.paper import paper_weights
 
 
 class Row(NamedTuple):
@@ -39,10 +37,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model and the data to score it on; the model is None for a row of analytic samples."""
+    """A trained model, what it was trained on and what to score it on; None for a row of analytic samples."""
 
     method: str
-    model: DisentangledModel | None
+    model: Any
+    train: AnnData
     evaluation: AnnData
     preset: Preset
     seed: int
@@ -125,10 +124,18 @@ def _work(study: Study, rows: list[Row], jobs: int):
             yield row, run_row(study, row)
         return
     # Fresh processes: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
         futures = {pool.submit(_run_named_row, study.name, row): row for row in rows}
         for future in as_completed(futures):
             yield futures[future], future.result()
+    except BaseException:
+        # Left alone, the pool would finish its whole queue, unseen.
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _run_named_row(study_name: str, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray]]:
@@ -145,12 +152,9 @@ def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndar
     warnings.filterwarnings("ignore")
     started = time.time()
     preset, variant = study.presets[row.preset], study.variants[row.variant]
-    evaluation = study.make_data(preset.n_eval, EVALUATION_SEED + row.seed, **variant.data)
-    model, cost = None, {}
-    if study.methods[row.method].model is not None:
-        train = study.make_data(preset.n_train, row.seed, **variant.data)
-        model, cost = train_model(study, row, train, evaluation)
-    run = Run(row.method, model, evaluation, preset, row.seed)
+    task = study.make_task(preset, row.seed, **variant.data)
+    model, cost = train_model(study, row, task)
+    run = Run(row.method, model, task.train, task.evaluation, preset, row.seed)
     metrics = study.evaluate(run)
     sketch = (
         study.sketch(run) if study.sketch is not None and row.seed == study.first_seed and model is not None else {}
@@ -158,40 +162,71 @@ def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndar
     return metrics | cost | {"seconds": time.time() - started}, sketch
 
 
-def train_model(
-    study: Study, row: Row, train: AnnData, evaluation: AnnData
-) -> tuple[DisentangledModel, dict[str, float]]:
+def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, float]]:
     """A trained model, and what it cost: seconds per epoch, milliseconds per batch of inference, peak memory in MB."""
-    preset, method = study.presets[row.preset], study.methods[row.method]
-    model_cls = getattr(discovr_sc, method.model)
+    preset, method, variant = study.presets[row.preset], study.methods[row.method], study.variants[row.variant]
     scvi.settings.seed = row.seed
-    model_cls.setup_anndata(train, "condition", tensor_key="x")
-    model = model_cls.paper(train, study.experiment, method=method.row, **model_settings(study, row))
+    if method.fit is not None:
+        return method.fit(task, preset, row.seed), {}
+    if method.model is None:
+        return None, {}
+    model = build_model(study, row, task)
+    arguments = {
+        "max_epochs": preset.max_epochs,
+        "batch_size": preset.batch_size,
+        "early_stopping": True,
+        "early_stopping_patience": preset.patience,
+        "enable_progress_bar": False,
+    }
+    reset_peak_memory()
     started = time.time()
-    model.train(
-        preset.max_epochs,
-        batch_size=preset.batch_size,
-        early_stopping=True,
-        early_stopping_patience=preset.patience,
-        plan_kwargs={"lr": LEARNING_RATES[study.experiment]} | dict(method.plan),
-        enable_progress_bar=False,
-    )
+    model.train(**(arguments | dict(method.train)), plan_kwargs=dict(method.plan) | dict(variant.plan))
     seconds = time.time() - started
+    n_epochs = len(model.history_["train_loss"])
     cost = {
-        "n_epochs": float(len(model.history_["train_loss"])),
-        "seconds_per_epoch": seconds / len(model.history_["train_loss"]),
-        "inference_ms_per_batch": _inference_ms(model, evaluation, preset.batch_size),
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "n_epochs": float(n_epochs),
+        "seconds_per_epoch": seconds / n_epochs,
+        "peak_memory_mb": peak_memory_mb(),
+        "inference_ms_per_batch": _inference_ms(model, task.evaluation, preset.batch_size),
     }
     return model, cost
 
 
+def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
+    """The untrained model of a row, with the paper's settings or its own defaults."""
+    method = study.methods[row.method]
+    model_cls = getattr(discovr_sc, method.model)
+    model_cls.setup_anndata(task.train, **task.setup)
+    settings = model_settings(study, row)
+    if method.row is None:
+        return model_cls(task.train, **settings)
+    return model_cls.paper(task.train, study.experiment, method=method.row, **settings)
+
+
 def model_settings(study: Study, row: Row) -> dict[str, Any]:
-    """Constructor arguments of a row's model, beyond the paper's."""
+    """Constructor arguments of a row's model, beyond the paper's or its own defaults."""
     variant, method = study.variants[row.variant], study.methods[row.method]
     settings = dict(method.settings) | dict(variant.settings)
-    weights = settings.pop("weights", None) or paper_weights(method.row, study.experiment)
+    weights = settings.pop("weights", None)
+    if method.row is None:
+        weights = (weights or {}) | variant.weights
+        return settings | ({"weights": weights} if weights else {})
+    weights = weights or paper_weights(method.row, study.experiment)
     return settings | {"weights": replace(weights, **variant.weights)}
+
+
+def reset_peak_memory() -> None:
+    """Let the peak start anew, where the system can: several rows run in one process."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory since the last reset, or else of the process."""
+    with suppress(OSError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _inference_ms(model: DisentangledModel, adata: AnnData, batch_size: int, repeats: int = 20) -> float:

@@ -52,7 +52,7 @@ def _search(study: Study, score, scales: tuple[float, ...], data: dict) -> Study
     return Study(
         name=f"{study.name}-search",
         experiment=study.experiment,
-        make_data=study.make_data,
+        make_task=study.make_task,
         evaluate=score,
         presets=PRESETS,
         variants={f"noise_scale={scale}": Variant(data=data, settings={"noise_scale": scale}) for scale in scales},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ class Preset:
     Parameters
     ----------
     n_train, n_eval
-        Observations to train on (a tenth of them for validation) and to evaluate on, drawn independently.
+        Observations to train on (a tenth of them for validation) and to evaluate on; None takes all that there are.
     max_epochs, patience
         Stop when the validation loss has not fallen for ``patience`` epochs, and at the latest after ``max_epochs``.
     batch_size
@@ -29,13 +29,30 @@ class Preset:
         Observations, and importance samples of each, behind the marginal likelihood.
     """
 
-    n_train: int
-    n_eval: int
+    n_train: int | None
+    n_eval: int | None
     max_epochs: int
     patience: int
     batch_size: int
-    n_likelihood: int
-    n_mc_samples: int
+    n_likelihood: int = 0
+    n_mc_samples: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data to train on and to score on.
+
+    Parameters
+    ----------
+    train, evaluation
+        No observation is in both.
+    setup
+        Arguments of ``setup_anndata``.
+    """
+
+    train: AnnData
+    evaluation: AnnData
+    setup: Mapping[str, Any] = field(default_factory=lambda: {"condition_key": "condition", "tensor_key": "x"})
 
 
 @dataclass(frozen=True)
@@ -47,17 +64,23 @@ class Method:
     model
         Name of a model class of the package; None for a row of samples from the analytic posterior.
     row
-        Row of the paper's loss-weight tables.
+        Row of the paper's loss-weight tables; None takes the model's own defaults.
     settings
-        Arguments of the model's constructor that differ from the paper's.
+        Arguments of the model's constructor that differ from those.
     plan
-        Settings of the training plan that differ from the paper's.
+        Settings of the training plan that differ from those.
+    train
+        Arguments of ``train`` that differ from the preset's.
+    fit
+        For what is no model of the package: ``(Task, Preset, seed) -> `` an object that ``evaluate`` understands.
     """
 
-    model: str | None
+    model: str | None = None
     row: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    fit: Callable[[Task, Preset, int], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,8 +93,8 @@ class Study:
         Of the study, and of its files (with underscores).
     experiment
         The paper's experiment, which gives architecture, weights and learning rate.
-    make_data
-        ``(n, seed, **data_settings) -> AnnData`` with the tensor ``x`` and the column ``condition``.
+    make_task
+        ``(Preset, seed, **data_settings) -> Task``.
     methods
         Rows, by name.
     evaluate
@@ -85,7 +108,7 @@ class Study:
     sketch
         ``(Run) -> {name: array}``: what the figures of the first seed are drawn from.
     draw
-        ``({(variant, method): arrays}) -> {figure name: Figure}``.
+        ``(Results, preset) -> {figure name: Figure}``.
     conclude
         ``(Results) -> str``: what follows from the results, for the end of the report.
     n_seeds
@@ -96,7 +119,7 @@ class Study:
 
     name: str
     experiment: str
-    make_data: Callable[..., AnnData]
+    make_task: Callable[..., Task]
     methods: Mapping[str, Method]
     evaluate: Callable[..., dict[str, float]]
     presets: Mapping[str, Preset]
@@ -117,9 +140,9 @@ class Study:
         """A short hash of all settings behind a row: rows of other settings are not taken for done."""
         settings = {
             "experiment": self.experiment,
-            "method": asdict(self.methods[method]),
-            "variant": asdict(self.variants[variant]),
-            "preset": asdict(self.presets[preset]),
+            "method": changed_fields(self.methods[method]),
+            "variant": changed_fields(self.variants[variant]),
+            "preset": changed_fields(self.presets[preset]),
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode()).hexdigest()[:12]
 
@@ -131,11 +154,13 @@ class Variant:
     Parameters
     ----------
     data
-        Arguments of ``make_data``.
+        Arguments of ``make_task``.
     settings
         Arguments of every model's constructor.
     weights
         Weights of the objective that replace a method's own.
+    plan
+        Settings of the training plan that replace a method's own.
     methods
         Methods to run; all by default.
     """
@@ -143,4 +168,16 @@ class Variant:
     data: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
+
+
+def changed_fields(settings: Preset | Method | Variant) -> dict[str, Any]:
+    """Fields that differ from their defaults: a new field leaves the fingerprints of old rows alone."""
+    changed = {}
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        if value != default:
+            changed[item.name] = value.__qualname__ if callable(value) else value
+    return changed

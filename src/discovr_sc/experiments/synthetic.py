@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from anndata import AnnData
 from scipy.stats import norm
 from sklearn.metrics import r2_score
 from sklearn.model_selection import train_test_split
@@ -14,7 +17,7 @@ from discovr_sc import metrics
 from discovr_sc.data import noisy_swiss_roll, parametric_model, tensors_to_anndata
 from discovr_sc.experiments.figures import draw_ablations, draw_parametric, draw_swiss_roll
 from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Variant
+from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
 
 #: Accuracy of the best possible guess of y from x: P(sign of w is that of x) on the parametric model.
 PARAMETRIC_OPTIMUM = 0.75
@@ -23,7 +26,7 @@ FLIP = 0.3
 
 PRESETS = {
     "full": Preset(
-        n_train=20_000, n_eval=10_000, max_epochs=300, patience=50, batch_size=256, n_likelihood=2000, n_mc_samples=1000
+        n_train=20_000, n_eval=10_000, max_epochs=60, patience=50, batch_size=256, n_likelihood=2000, n_mc_samples=1000
     ),
     "laptop": Preset(
         n_train=4_000, n_eval=4_000, max_epochs=30, patience=10, batch_size=128, n_likelihood=500, n_mc_samples=200
@@ -159,14 +162,23 @@ def sketch_swiss_roll(run: Run, n: int = 3000) -> dict[str, np.ndarray]:
     return arrays
 
 
-def make_parametric(n: int, seed: int):
+#: Evaluation data have seeds of their own, far from those of the training data.
+EVALUATION_SEED = 10_000
+
+
+def make_parametric(preset: Preset, seed: int) -> Task:
     """Points of the parametric model."""
-    return parametric_model(n, seed=seed)
+    return drawn(parametric_model, preset, seed)
 
 
-def make_swiss_roll(n: int, seed: int, flip: float):
+def make_swiss_roll(preset: Preset, seed: int, flip: float) -> Task:
     """Points of the noisy Swiss roll, standardised."""
-    return noisy_swiss_roll(n, flip=flip, seed=seed)
+    return drawn(partial(noisy_swiss_roll, flip=flip), preset, seed)
+
+
+def drawn(simulate: Callable[..., AnnData], preset: Preset, seed: int) -> Task:
+    """Training and evaluation data drawn independently."""
+    return Task(simulate(preset.n_train, seed=seed), simulate(preset.n_eval, seed=EVALUATION_SEED + seed))
 
 
 BASELINES = {
@@ -181,7 +193,7 @@ BASELINES = {
 PARAMETRIC = Study(
     name="parametric",
     experiment="parametric",
-    make_data=make_parametric,
+    make_task=make_parametric,
     evaluate=evaluate_parametric,
     presets=PRESETS,
     variants={"": Variant()},
@@ -201,7 +213,7 @@ PARAMETRIC = Study(
 SWISS_ROLL = Study(
     name="swiss-roll",
     experiment="swiss-roll",
-    make_data=make_swiss_roll,
+    make_task=make_swiss_roll,
     evaluate=evaluate_swiss_roll,
     presets=PRESETS,
     variants={f"flip={FLIP}": Variant(data={"flip": FLIP})},
@@ -220,7 +232,7 @@ SWISS_ROLL = Study(
 ABLATIONS = Study(
     name="ablations",
     experiment="swiss-roll",
-    make_data=make_swiss_roll,
+    make_task=make_swiss_roll,
     evaluate=evaluate_swiss_roll,
     presets=PRESETS,
     variants={
@@ -244,7 +256,7 @@ ABLATIONS = Study(
 PARAMETRIC_NOISE = Study(
     name="parametric-noise",
     experiment="parametric",
-    make_data=make_parametric,
+    make_task=make_parametric,
     evaluate=evaluate_parametric,
     presets=PRESETS,
     variants={

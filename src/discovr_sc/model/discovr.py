@@ -8,6 +8,7 @@ from typing import Literal
 from anndata import AnnData
 
 from discovr_sc.model.base import DisentangledModel
+from discovr_sc.model.paper import ARCHITECTURES
 from discovr_sc.module import DISCOVRModule, Weights
 from discovr_sc.module.weights import complete
 
@@ -33,6 +34,9 @@ class DISCOVR(DisentangledModel):
         Of the networks.
     dispersion
         Of counts: ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``.
+    likelihood_z
+        Of the data given z alone; by default as ``likelihood``, but without zero inflation (``"nb"`` for ``"zinb"``):
+        a gene that one condition silences would pass for one with extra zeros.
     noise_scale, noise_scale_z
         Standard deviations of the Gaussian decoders of (z, w) and of z alone, fixed. The second is as the first
         by default.
@@ -67,7 +71,7 @@ class DISCOVR(DisentangledModel):
 
     _module_cls = DISCOVRModule
     _paper_name = "discovr"
-    _plan_defaults = {"n_adversary_steps": 5, "adversary_lr": 2e-3}
+    _plan_defaults = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class DISCOVR(DisentangledModel):
         dropout_rate: float = 0.0,
         use_batch_norm: bool = True,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
+        likelihood_z: Literal["zinb", "nb", "gaussian", "bernoulli"] | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
@@ -105,6 +110,7 @@ class DISCOVR(DisentangledModel):
             dropout_rate=dropout_rate,
             use_batch_norm=use_batch_norm,
             dispersion=dispersion,
+            likelihood_z=likelihood_z,
             noise_scale=noise_scale,
             noise_scale_z=noise_scale_z,
             prior=prior,
@@ -120,6 +126,7 @@ class DISCOVR(DisentangledModel):
     def _paper_settings(cls, experiment):
         same_size = experiment in ("parametric", "swiss-roll")
         return {
+            "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
             "prior": "class-mean" if same_size else "mapped",
             "adversary": "reconstruction",
             "n_hidden_adversary": None,

@@ -85,7 +85,7 @@ class QueryMixin:
         adata: AnnData | None = None,
         indices: Sequence[int] | None = None,
         *,
-        n_samples: int = 32,
+        n_samples: int = 64,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
         """Posterior probabilities of the conditions given each cell's data, its label not used.
@@ -226,6 +226,22 @@ class QueryMixin:
                 dataloader=dataloader,
             )
 
+    def posterior_predictive_sample(self, *args, kind: ReconstructionKind = "full", **kwargs):
+        """Counts drawn from the decoded distribution, as a sparse array ``(n_cells, n_genes)``.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            See :meth:`scvi.model.SCVI.posterior_predictive_sample`.
+        kind
+            ``"full"`` draws from p(x | z, w), ``"marginal"`` from p(x | z).
+        """
+        self._check_if_trained(warn=False)
+        if kind == "marginal" and not self.module.has_z_likelihood:
+            raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'.")
+        with self._decoding(kind):
+            return super().posterior_predictive_sample(*args, **kwargs)
+
     @torch.inference_mode()
     def get_reconstruction(
         self,
@@ -256,10 +272,11 @@ class QueryMixin:
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
+        likelihood = self.module.likelihood_of(kind)
         parts = []
         for tensors in self._batches(adata, indices, batch_size):
             _, p = self._forward(tensors, n_samples, kind)
-            px = p["px"] if isinstance(p["px"], torch.Tensor) else self.module.likelihood.reconstruction(p["px"])
+            px = p["px"] if isinstance(p["px"], torch.Tensor) else likelihood.reconstruction(p["px"])
             parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
         cell_axis = 1 if n_samples > 1 and not return_mean else 0
         return torch.cat(parts, dim=cell_axis).numpy()
@@ -287,6 +304,7 @@ class QueryMixin:
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
+        likelihood = self.module.likelihood_of(kind)
         errors = []
         for tensors in self._batches(adata, indices, batch_size):
             _, p = self._forward(tensors, 1, kind)
@@ -296,7 +314,7 @@ class QueryMixin:
                     "get_reconstruction(kind='marginal') with the data."
                 )
             x = self.module.data(tensors).to(self.module.device)
-            errors.append(-self.module.likelihood.log_prob(p["px"], x).cpu())
+            errors.append(-likelihood.log_prob(p["px"], x).cpu())
         errors = torch.cat(errors).numpy()
         return float(errors.mean()) if return_mean else errors
 

@@ -11,9 +11,13 @@ from torch.distributions import Distribution
 from torch.nn.functional import cross_entropy
 
 from discovr_sc.module.alignment import mmd
-from discovr_sc.module.evidence import Given
+from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
-from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.module.likelihoods import LIKELIHOODS
+from discovr_sc.module.skeleton import DisentangledModule, choose
+
+#: What takes the place of a zero-inflated likelihood where zero inflation would mislead.
+NOT_INFLATED = {"zinb": "nb"}
 
 
 class DISCOVRModule(DisentangledModule):
@@ -23,6 +27,10 @@ class DISCOVRModule(DisentangledModule):
     ----------
     shape, n_conditions
         See :class:`DisentangledModule`.
+    likelihood_z
+        Of the data given z alone; by default as the other, but without zero inflation: a gene that is silent in one
+        condition and not in another would pass for one with extra zeros, and the expression decoded from z would be
+        that of the second condition and not the average.
     noise_scale_z
         Standard deviation of the Gaussian decoder of z alone; that of the other decoder by default.
     adversary
@@ -39,18 +47,29 @@ class DISCOVRModule(DisentangledModule):
         shape: tuple[int, ...],
         n_conditions: int,
         *,
+        likelihood: str = "zinb",
+        likelihood_z: str | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
         adversary: str = "reconstruction",
         **kwargs,
     ):
         self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
-        super().__init__(shape, n_conditions, noise_scale=noise_scale, adversary=adversary, **kwargs)
+        likelihood_z = likelihood_z or NOT_INFLATED.get(likelihood, likelihood)
+        self._likelihood_z_cls = choose(LIKELIHOODS, "likelihood_z", likelihood_z)
+        super().__init__(
+            shape, n_conditions, likelihood=likelihood, noise_scale=noise_scale, adversary=adversary, **kwargs
+        )
 
     def build_networks(self) -> None:
         """Add the decoder of z alone."""
         super().build_networks()
-        self.likelihood_z = type(self.likelihood)(
+        if self._likelihood_z_cls.counts != self.likelihood.counts:
+            raise ValueError(
+                f"likelihood_z is a {self._likelihood_z_cls.__name__} and likelihood a "
+                f"{type(self.likelihood).__name__}; choose two for counts, or two for other data."
+            )
+        self.likelihood_z = self._likelihood_z_cls(
             self.shape, noise_scale=self._noise_scale_z, **self._likelihood_settings
         )
         self.decoder_z = self.networks.decoder(self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont)
@@ -63,6 +82,10 @@ class DISCOVRModule(DisentangledModule):
         """p(x | z), from the decoder of z alone."""
         outputs = self.decoder_z(z, *given.cats, cont=given.cont)
         return self.likelihood_z(outputs, given.size_factor, given.cats[-1])
+
+    def likelihood_of(self, kind):
+        """See :meth:`DisentangledModule.likelihood_of`."""
+        return self.likelihood_z if kind == "marginal" else self.likelihood
 
     def objective(self, x, q, p, logits):
         """The paper's weighted objective L_alpha, negated.
@@ -105,9 +128,11 @@ class DISCOVRModule(DisentangledModule):
         qz = self.inference(x, y, given, use_means=True)["qz"]
         generator = torch.Generator(x.device).manual_seed(0)
         log_weights = []
-        for size in self._passes(len(x), n_mc_samples):
-            z = draw(qz, size, generator=generator)
-            px = self.decode_marginal(z, given)
-            weight = self.likelihood_z.log_prob(px, x) + log_prob(standard_normal_like(qz), z) - log_prob(qz, z)
+        for spread, size in self._passes(len(x), n_mc_samples):
+            z = draw(qz, size, generator=generator, spread=spread)
+            log_joint = self.likelihood_z.log_prob(self.decode_marginal(z, given), x) + log_prob(
+                standard_normal_like(qz), z
+            )
+            weight = log_joint - log_mixture([(qz, z)], shares(n_mc_samples))
             log_weights.append(weight.reshape(size, len(x)))
         return torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)

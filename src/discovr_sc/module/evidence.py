@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from scvi import REGISTRY_KEYS
 from scvi.module.base import auto_move_data
 from torch import Tensor
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Normal
 
-from discovr_sc.module.gaussians import log_prob
+from discovr_sc.module.gaussians import log_prob, widened
 
 #: Floats that one pass of a Monte Carlo estimate may hold at once.
 _MAX_FLOATS_PER_PASS = 2e7
+
+#: Importance samples come in equal shares from Gaussians so many times as wide as the posteriors. Posteriors trained
+#: with weights of the KL terms below 1 are too narrow to be the only proposal: the estimate of p(x) would be too low.
+SPREADS = (1.0, 2.0)
 
 
 class Given(NamedTuple):
@@ -33,7 +37,7 @@ class EvidenceMixin:
 
     @torch.inference_mode()
     @auto_move_data
-    def log_joint(self, tensors: dict[str, Tensor], n_mc_samples: int = 32, seed: int = 0) -> Tensor:
+    def log_joint(self, tensors: dict[str, Tensor], n_mc_samples: int = 64, seed: int = 0) -> Tensor:
         """Log p(x, y = k), ``(n, K)``, by importance sampling from the posteriors.
 
         All conditions share their noise, so that what they are compared by is the condition and not the draw; and the
@@ -46,8 +50,10 @@ class EvidenceMixin:
             y = torch.full((n,), k, device=inputs["x"].device)
             generator = torch.Generator(inputs["x"].device).manual_seed(seed)
             log_weights = [
-                self._log_importance_weights(**inputs, y=y, n_samples=size, generator=generator)
-                for size in self._passes(n, n_mc_samples)
+                self._log_importance_weights(
+                    **inputs, y=y, n_samples=size, generator=generator, spread=spread, shares=shares(n_mc_samples)
+                )
+                for spread, size in self._passes(n, n_mc_samples)
             ]
             log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
             columns.append(log_px + self.condition_probs[k].log())
@@ -71,25 +77,37 @@ class EvidenceMixin:
         raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'.")
 
     def _log_importance_weights(
-        self, x: Tensor, y: Tensor, given: Given, n_samples: int, generator: torch.Generator
+        self,
+        x: Tensor,
+        y: Tensor,
+        given: Given,
+        n_samples: int,
+        generator: torch.Generator,
+        spread: float,
+        shares: Mapping[float, float],
     ) -> Tensor:
-        """Log of p(x, latents | y) / q(latents | x, y) at samples of q, ``(n_samples, n)``."""
-        q = self.inference(x, y, given, n_samples=n_samples, generator=generator)
-        log_weights = self.log_importance_weight(x, q, self.joint(q, given))
+        """Log of p(x, latents | y) / r(latents | x, y) at samples of one part of the proposal r, ``(n_samples, n)``."""
+        q = self.inference(x, y, given, n_samples=n_samples, generator=generator, spread=spread)
+        log_weights = self.log_importance_weight(x, q, self.joint(q, given), shares)
         return log_weights.reshape(n_samples, len(x))
 
-    def log_importance_weight(self, x: Tensor, q: dict, p: dict) -> Tensor:
-        """Log of p(x, latents | y) / q(latents | x, y), ``(..., n)``."""
-        latents = [name[1:] for name in p if f"q{name[1:]}" in q]
-        return self.likelihood.log_prob(p["px"], x) + sum(
-            log_prob(p[f"p{latent}"], q[latent]) - log_prob(q[f"q{latent}"], q[latent]) for latent in latents
-        )
+    def log_importance_weight(self, x: Tensor, q: dict, p: dict, shares: Mapping[float, float]) -> Tensor:
+        """Log of p(x, latents | y) / r(latents | x, y), ``(..., n)``.
 
-    def _passes(self, n: int, n_mc_samples: int) -> list[int]:
-        """Split samples so that one pass fits into memory."""
-        size = max(1, int(_MAX_FLOATS_PER_PASS / (n * math.prod(self.shape))))
-        full, rest = divmod(n_mc_samples, size)
-        return [size] * full + ([rest] if rest else [])
+        The proposal r is a mixture of the posterior widened by the keys of ``shares``, in those shares.
+        """
+        latents = [name[1:] for name in p if f"q{name[1:]}" in q]
+        log_joint = self.likelihood.log_prob(p["px"], x) + sum(log_prob(p[f"p{name}"], q[name]) for name in latents)
+        return log_joint - log_mixture([(q[f"q{name}"], q[name]) for name in latents], shares)
+
+    def _passes(self, n: int, n_mc_samples: int) -> Iterator[tuple[float, int]]:
+        """Spreads and numbers of samples, split so that one pass fits into memory."""
+        largest = max(1, int(_MAX_FLOATS_PER_PASS / (n * math.prod(self.shape))))
+        for spread, share in shares(n_mc_samples).items():
+            left = round(share * n_mc_samples)
+            while left > 0:
+                yield spread, min(left, largest)
+                left -= largest
 
     # Latents of cells whose condition may be unknown ---------------------------------------------------------------
 
@@ -144,6 +162,21 @@ class EvidenceMixin:
             y = y.clone()
             y[unknown] = Categorical(logits=self.log_joint(take(tensors, unknown))).sample().to(y.device)
         return y
+
+
+def shares(n_mc_samples: int) -> dict[float, float]:
+    """The share of each spread in a number of samples; the narrowest has one more where they do not divide evenly."""
+    counts = {spread: len(range(i, n_mc_samples, len(SPREADS))) for i, spread in enumerate(SPREADS)}
+    return {spread: count / n_mc_samples for spread, count in counts.items() if count}
+
+
+def log_mixture(posteriors: Sequence[tuple[Normal, Tensor]], shares: Mapping[float, float]) -> Tensor:
+    """Log-density at values of latents, ``(..., n)``, of the mixture of their posteriors widened together."""
+    parts = [
+        math.log(share) + sum(log_prob(widened(q, spread), value) for q, value in posteriors)
+        for spread, share in shares.items()
+    ]
+    return torch.logsumexp(torch.stack(parts), dim=0)
 
 
 def take(tensors: dict[str, Tensor], cells: Tensor) -> dict[str, Tensor]:

@@ -7,13 +7,22 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, kl_divergence
 
 
-def draw(q: Normal, n_samples: int, use_mean: bool = False, generator: torch.Generator | None = None) -> Tensor:
-    """The mean, or a reparametrised sample; a leading axis only for several, as scvi-tools has it."""
+def draw(
+    q: Normal,
+    n_samples: int,
+    use_mean: bool = False,
+    generator: torch.Generator | None = None,
+    spread: float = 1.0,
+) -> Tensor:
+    """The mean, or a reparametrised sample; a leading axis only for several, as scvi-tools has it.
+
+    With a ``spread`` other than 1 the sample is of a Gaussian that many times as wide.
+    """
     if use_mean:
         return q.loc
     shape = q.loc.shape if n_samples == 1 else (n_samples, *q.loc.shape)
     noise = torch.randn(shape, generator=generator, device=q.loc.device, dtype=q.loc.dtype)
-    return q.loc + q.scale * noise
+    return q.loc + spread * q.scale * noise
 
 
 def rows(prior: Normal, y: Tensor) -> Normal:
@@ -24,6 +33,11 @@ def rows(prior: Normal, y: Tensor) -> Normal:
 def log_prob(distribution: Distribution, value: Tensor) -> Tensor:
     """Log-density summed over the latent's dimensions."""
     return distribution.log_prob(value).sum(-1)
+
+
+def widened(q: Normal, spread: float) -> Normal:
+    """The Gaussian of the same mean, ``spread`` times as wide."""
+    return Normal(q.loc, spread * q.scale, validate_args=False)
 
 
 def kl(q: Normal, p: Normal) -> Tensor:

@@ -69,6 +69,7 @@ class ClassMeanPrior(nn.Module):
     """N(mu_k, I): the paper's prior, for z and w of one size."""
 
     uses_class_means = True
+    in_space_of_z = True
 
     def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int):
         super().__init__()
@@ -87,6 +88,7 @@ class MappedPrior(nn.Module):
     """A small network of mu_k gives mean and scale: the paper's footnote, for z and w of different sizes."""
 
     uses_class_means = True
+    in_space_of_z = False
 
     def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int, n_hidden: int = 32):
         super().__init__()
@@ -102,6 +104,7 @@ class LearnedPrior(nn.Module):
     """Free mean and scale for every condition."""
 
     uses_class_means = False
+    in_space_of_z = False
 
     def __init__(self, n_conditions: int, n_latent_z: int, n_latent_w: int):
         super().__init__()
@@ -117,6 +120,7 @@ class FixedPrior(nn.Module):
     """Gaussians that training leaves alone."""
 
     uses_class_means = False
+    in_space_of_z = False
 
     def __init__(self, loc: Tensor, scale: Tensor):
         super().__init__()

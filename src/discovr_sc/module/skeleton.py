@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from discovr_sc.module.evidence import EvidenceMixin, Given
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
-from discovr_sc.module.likelihoods import LIKELIHOODS
+from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
 from discovr_sc.module.networks import ADVERSARIES, NETWORKS, Adversary
 from discovr_sc.module.priors import PRIORS, ClassMeans
 from discovr_sc.module.weights import Weights
@@ -133,6 +133,9 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
         self.class_means = ClassMeans(n_conditions, n_latent_z)
         self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
         self.build_networks()
+        if self.prior.in_space_of_z:
+            # Else w may learn the mirror image of z, which the prior then fights for good.
+            copy_shared_weights(self.z_encoder, self.w_encoder)
         self.adversary = self._build_adversary(adversary)
 
     # Parts ----------------------------------------------------------------------------------------------------
@@ -200,6 +203,7 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
         n_samples: int = 1,
         use_means: bool = False,
         generator: torch.Generator | None = None,
+        spread: float = 1.0,
     ) -> dict[str, Tensor | Distribution]:
         """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
 
@@ -217,15 +221,17 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
             Take posterior means in place of samples.
         generator
             Of the samples' noise; torch's global one by default.
+        spread
+            Draw from Gaussians that many times as wide as the posteriors, as importance sampling does.
         """
         h = self.likelihood.encode(x)
         qz = self.encode(self.z_encoder, "z", h, y, given)
         qw = self.encode(self.w_encoder, "w", h, y, given)
         return {
             "qz": qz,
-            "z": draw(qz, n_samples, use_means, generator),
+            "z": draw(qz, n_samples, use_means, generator, spread),
             "qw": qw,
-            "w": draw(qw, n_samples, use_means, generator),
+            "w": draw(qw, n_samples, use_means, generator, spread),
             "y": y,
         }
 
@@ -288,6 +294,10 @@ class DisentangledModule(EvidenceMixin, BaseModuleClass):
         """p(z) and p(w | y), for every cell."""
         class_means = self.class_means(q["z"], q["y"]) if self.prior.uses_class_means else None
         return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(class_means), q["y"])}
+
+    def likelihood_of(self, kind: Literal["full", "marginal"]) -> Likelihood:
+        """The likelihood behind a reconstruction."""
+        return self.likelihood
 
     def decode(self, z: Tensor, w: Tensor, given: Given) -> Distribution:
         """p(x | z, w)."""
@@ -391,6 +401,14 @@ def choose(options: dict, argument: str, value: str):
     if value not in options:
         raise ValueError(f"{argument}={value!r} is not known; choose from {list(options)}.")
     return options[value]
+
+
+@torch.no_grad()
+def copy_shared_weights(source: nn.Module, target: nn.Module) -> None:
+    """Let a network of the same layers start as another that sees fewer covariates, which come last in its inputs."""
+    for of_source, of_target in zip(source.parameters(), target.parameters(), strict=True):
+        shared = tuple(slice(size) for size in of_source.shape)
+        of_target[shared] = of_source
 
 
 def adversary_accuracy(logits: list[Tensor], y: Tensor) -> Tensor:

@@ -34,6 +34,10 @@ class AdversarialPlan(TrainingPlan):
         Of both optimisers.
     n_epochs_kl_warmup
         Epochs over which the weights of the KL terms rise from 0; None starts with the full weights.
+    final_decay
+        Last part of the epochs, from 0 to 1, over which the model's learning rate falls linearly to 0. The adversary's
+        does not fall: while the model comes to rest, the adversary keeps up with it, and what it can still read is
+        removed.
     **kwargs
         See :class:`~scvi.train.TrainingPlan`.
     """
@@ -50,6 +54,7 @@ class AdversarialPlan(TrainingPlan):
         weight_decay: float = 1e-6,
         eps: float = 1e-8,
         n_epochs_kl_warmup: int | None = None,
+        final_decay: float = 0.0,
         **kwargs,
     ):
         if n_adversary_steps < 1:
@@ -58,6 +63,8 @@ class AdversarialPlan(TrainingPlan):
             )
         if gradient_clip is not None and gradient_clip <= 0:
             raise ValueError(f"gradient_clip is {gradient_clip}; give a norm above 0, or None not to clip.")
+        if not 0 <= final_decay <= 1:
+            raise ValueError(f"final_decay is {final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
         unknown = set(kwargs) - set(signature(TrainingPlan.__init__).parameters)
         if unknown:
             ours = [
@@ -80,6 +87,7 @@ class AdversarialPlan(TrainingPlan):
         self.adversary_lr = lr if adversary_lr is None else adversary_lr
         self.n_adversary_steps = n_adversary_steps
         self.gradient_clip = gradient_clip
+        self.final_decay = final_decay
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
 
@@ -112,6 +120,7 @@ class AdversarialPlan(TrainingPlan):
             return  # batch norm has no variance to divide by
         optimizers = self.optimizers()
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
+        self._set_learning_rate(model_optimizer, batch_idx)
         q, p = self.module(batch, compute_loss=False)
         if adversary_optimizer:
             self._train_adversary(adversary_optimizer[0], q, p)
@@ -121,6 +130,13 @@ class AdversarialPlan(TrainingPlan):
             losses = self.module.loss(batch, q, p, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss)
         self._totals.add(losses)
+
+    def _set_learning_rate(self, optimizer, batch_idx: int) -> None:
+        if self.final_decay == 0:
+            return
+        done = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
+        for group in optimizer.param_groups:
+            group["lr"] = self.lr * min(1.0, (1 - done) / self.final_decay)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""

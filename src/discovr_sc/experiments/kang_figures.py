@@ -1,0 +1,96 @@
+"""Figures of the study of stimulated blood cells."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scanpy as sc
+from anndata import AnnData
+from matplotlib.figure import Figure
+
+from discovr_sc.experiments.results import Results
+
+
+def draw_kang(results: Results, preset: str) -> dict[str, Figure]:
+    """UMAPs of z and of w for every method, and the genes whose variance z alone misses."""
+    arrays = {method: found for (_, method), found in results.sketches(preset).items()}
+    if not arrays:
+        return {}
+    figures = {f"umap_{latent}": _umaps(arrays, latent) for latent in ("z", "w")}
+    if "discovr" in arrays:
+        figures["genes"] = _genes_figure(arrays["discovr"])
+    return figures
+
+
+def _umaps(arrays: dict[str, dict[str, np.ndarray]], latent: str) -> Figure:
+    arrays = {method: found for method, found in arrays.items() if f"umap_{latent}" in found}
+    labels = ("type", "condition", "donor")
+    figure, axes = plt.subplots(
+        len(labels), len(arrays), figsize=(2.4 * len(arrays), 7), squeeze=False, layout="constrained"
+    )
+    for column, (method, found) in zip(axes.T, arrays.items(), strict=True):
+        order = np.random.default_rng(0).permutation(len(found["type"]))
+        for ax, label in zip(column, labels, strict=True):
+            for i, name in enumerate(np.unique(found[label])):
+                chosen = order[found[label][order] == name]
+                ax.scatter(*found[f"umap_{latent}"][chosen].T, s=1, color=plt.get_cmap("tab20")(i), label=name)
+            ax.set(xticks=[], yticks=[])
+        column[0].set_title(method, fontsize=9)
+    for row, label in zip(axes, labels, strict=True):
+        row[0].set_ylabel(f"{latent} by {label}")
+        row[-1].legend(fontsize=5, markerscale=4, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def umap_of(x: np.ndarray, seed: int) -> np.ndarray:
+    """Two dimensions of an embedding, ``(n, 2)``."""
+    adata = AnnData(x)
+    sc.pp.neighbors(adata, use_rep="X", random_state=seed)
+    sc.tl.umap(adata, random_state=seed)
+    return adata.obsm["X_umap"]
+
+
+def _genes_figure(arrays: dict[str, np.ndarray]) -> Figure:
+    """Gene means and variances of data and reconstructions; variance that w restores."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for ax, moment in zip(axes, ("mean", "var"), strict=False):
+        for kind, color in (("marginal", "tab:blue"), ("full", "tab:orange")):
+            ax.loglog(arrays[f"{moment}_data"], arrays[f"{moment}_{kind}"], ".", color=color, markersize=2, label=kind)
+        ends = np.percentile(arrays[f"{moment}_data"], [0, 100])
+        ax.plot(ends, ends, color="grey", linewidth=0.8)
+        ax.set(xlabel=f"{moment} of the counts", ylabel=f"{moment} of reconstructed counts")
+        ax.legend()
+    ax = axes[-1]
+    ax.plot(arrays["log_var_marginal"], arrays["log_var_full"], ".", color="grey", markersize=2)
+    for gene in arrays["paper_genes"]:
+        at = np.flatnonzero(arrays["genes"] == gene)
+        point = arrays["log_var_marginal"][at], arrays["log_var_full"][at]
+        ax.plot(*point, ".", color="tab:red")
+        ax.annotate(gene, [value.item() for value in point], fontsize=7)
+    end = arrays["log_var_full"].max()
+    ax.plot([0, end], [0, end], color="grey", linewidth=0.8)
+    ax.set(xlabel="variance of log1p(1e4 rho), from z", ylabel="variance of log1p(1e4 rho), from z and w")
+    return figure
+
+
+def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figure:
+    """What z tells of the condition against what it tells of the type: our curve over weights, the others as points."""
+    figure, ax = plt.subplots(figsize=(5.5, 4.5), layout="constrained")
+    ours = _trade_off_points(curve, preset)
+    weights = {variant: float(variant.removeprefix("adv=")) for variant, _ in ours if variant.startswith("adv=")}
+    ordered = sorted(weights, key=weights.get)
+    points = np.array([ours[variant, "discovr"] for variant in ordered])
+    ax.plot(points[:, 0], points[:, 1], "o-", label="discovr, by weight of the adversary")
+    for variant, point in zip(ordered, points, strict=True):
+        ax.annotate(f"{weights[variant]:g}", point, fontsize=7, xytext=(3, 3), textcoords="offset points")
+    for (_, method), point in (_trade_off_points(methods, preset) if methods is not None else {}).items():
+        ax.plot(*point, "s", color="tab:grey", markersize=4)
+        ax.annotate(method, point, fontsize=7, xytext=(3, -8), textcoords="offset points")
+    ax.set(xlabel="condition read from z (best probe; lower is better)", ylabel="type read from z (13, kNN probe)")
+    ax.legend(loc="lower right")
+    return figure
+
+
+def _trade_off_points(results: Results, preset: str) -> dict[tuple[str, str], tuple[float, float]]:
+    means = results.means(preset).pivot(index=["variant", "method"], columns="metric", values="mean")
+    return {key: (row["probe_z_condition"], row["probe_z_type_13"]) for key, row in means.iterrows()}
