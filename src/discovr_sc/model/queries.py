@@ -105,11 +105,6 @@ class QueryMixin:
         Returns
         -------
         DataFrame of cells by conditions.
-
-        Examples
-        --------
-        >>> model.predict_condition(indices=[0, 1]).sum(axis=1).round(3).tolist()
-        [1.0, 1.0]
         """
         self._check_if_trained(warn=False)
         adata = self._validate_anndata(adata)
