@@ -57,6 +57,9 @@ LINES = (
 #: Columns of the summary: heading, and the method whose rows fill it.
 METHODS = {"ours": "discovr", "ours, the paper's settings": "discovr-paper", "scVI": "scvi"}
 
+#: Metrics of the benchmark that are ratios to scVI's.
+COSTS = {"epoch_vs_scvi": "a training epoch", "latents_vs_scvi": "latents", "peak_memory_vs_scvi": "peak memory"}
+
 
 def summary(folder: Path = RESULTS) -> str:
     """The summary as Markdown: ours, the paper's and scVI's numbers, for the studies that are there."""
@@ -76,7 +79,18 @@ def summary(folder: Path = RESULTS) -> str:
     if not rows:
         return "No study of the table has been run to its end yet; the searches are on the results pages.\n"
     counts = ", ".join(f"{stem.replace('_', ' ')} {count}" for stem, count in seeds.items())
-    return f"{_markdown(pd.DataFrame(rows))}\nMean ± standard deviation over seeds ({counts}); all cells held out.\n"
+    note = f"Mean ± standard deviation over seeds ({counts}), on data held out from training. {_costs(folder)}"
+    return f"{_markdown(pd.DataFrame(rows))}\n{note.strip()}\n"
+
+
+def _costs(folder: Path) -> str:
+    """A sentence on time and memory, from the benchmark."""
+    path = folder / "speed.csv"
+    if not path.exists():
+        return ""
+    values = pd.read_csv(path).drop_duplicates("metric").set_index("metric")["value"]
+    found = [f"{text} {values[metric]:.2f}" for metric, text in COSTS.items() if metric in values]
+    return f"Cost relative to scVI's on the same cells: {', '.join(found)}."
 
 
 def _one_preset(table: pd.DataFrame) -> pd.DataFrame:

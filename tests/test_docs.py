@@ -68,6 +68,8 @@ def test_a_summary_has_means_over_seeds_beside_the_papers(tables, tmp_path):
     ]
     header = "study,variant,preset,method,seed,metric,value\n"
     (tmp_path / "kang.csv").write_text(header + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    (tmp_path / "speed.csv").write_text("metric,value\nepoch_vs_scvi,1.25\n")
+    assert "relative to scVI's on the same cells: a training epoch 1.25." in tables.summary(tmp_path)
     line = next(line for line in tables.summary(tmp_path).splitlines() if "8 cell types" in line)
     assert [cell.strip() for cell in line.split("|")[2:-1]] == ["0.720 ± 0.028", "0.716", "", "0.660"]
 
