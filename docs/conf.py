@@ -1,5 +1,6 @@
 """Sphinx configuration; ``make docs`` builds the site without warnings and without a network."""
 
+import re
 import shutil
 import sys
 from importlib.metadata import version as installed_version
@@ -86,6 +87,12 @@ def _prepare(app) -> None:
     (generated / "readme.md").write_text(_readme((HERE.parent / "README.md").read_text()))
 
 
+def _escape_bars(app, what, name, obj, options, lines: list[str]) -> None:
+    """A norm, |x|, is no substitution of reStructuredText."""
+    lines[:] = [line if "`" in line or ">>>" in line else re.sub(r"\|(?=\S)", r"\\|", line) for line in lines]
+
+
 def setup(app) -> None:
     """Connect the preparation, before Sphinx looks for pages."""
     app.connect("builder-inited", _prepare)
+    app.connect("autodoc-process-docstring", _escape_bars)
