@@ -35,6 +35,7 @@ myst_heading_anchors = 3
 # Reports of studies start where their program lets them start.
 suppress_warnings = ["myst.header", "mystnb.unknown_mime_type"]
 
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_inherit_docstrings = False
@@ -57,6 +58,7 @@ html_theme_options = {
     "home_page_in_toc": False,
     "use_download_button": True,
     "use_fullscreen_button": False,
+    "navbar_persistent": [],
 }
 html_show_sourcelink = False
 
