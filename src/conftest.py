@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 
@@ -11,6 +13,7 @@ def _trained_model(doctest_namespace):
 
     from discovr_sc import DISCOVR, data
 
+    logging.getLogger("scvi").setLevel(logging.ERROR)
     scvi.settings.seed = 0
     adata = data.simulate_counts(n_cells=200, n_genes=50)
     DISCOVR.setup_anndata(adata, condition_key="condition")
