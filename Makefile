@@ -12,7 +12,7 @@ ifeq ($(origin DISCOVR_SC_DATA), undefined)
   endif
 endif
 
-.PHONY: demo test test-long bench lint install clean
+.PHONY: demo test test-long bench lint docs notebooks tables install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/discovr-sc demo --out demo
@@ -31,6 +31,16 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+docs: $(VENV)/.installed-doc
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+notebooks: $(VENV)/.installed-doc
+	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
+
+tables: $(VENV)/.installed
+	$(BIN)/python docs/make_tables.py
+
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -44,5 +54,9 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(INSTALL) -e ".[test]"
 	touch $@
 
+$(VENV)/.installed-doc: $(VENV)/.installed
+	$(INSTALL) -e ".[doc]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo docs/_build docs/generated

@@ -164,6 +164,14 @@ class DisentangledModel(
             Row of the paper's tables, such as ``"csvae-noadv"``; this method's by default.
         **overrides
             Arguments of the constructor that replace the paper's, such as ``noise_scale``.
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.parametric_model(100)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition", tensor_key="x")
+        >>> DISCOVR.paper(adata, "parametric").module.weights.rec_z
+        0.25
         """
         method = method or cls._paper_name
         if method.removesuffix("-noadv") != cls._paper_name:
@@ -287,6 +295,16 @@ class DisentangledModel(
         **kwargs
             Of scvi-tools' ``train`` and :class:`~scvi.train.Trainer`: ``train_size``, ``validation_size``,
             ``accelerator``, ``devices``, ``early_stopping_patience``, ``enable_progress_bar``, ...
+
+        Examples
+        --------
+        >>> from discovr_sc import DISCOVR, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+        >>> DISCOVR.setup_anndata(adata, condition_key="condition")
+        >>> model = DISCOVR(adata)
+        >>> model.train(max_epochs=2, train_size=0.8, plan_kwargs={"lr": 3e-4}, enable_progress_bar=False)
+        >>> len(model.history_["validation_loss"])
+        2
         """
         if batch_size < 2:
             raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")

@@ -138,7 +138,18 @@ class CVAE(Baseline):
         return Weights()
 
     def get_latent_representation(self, adata=None, indices=None, *, kind="z", **kwargs):
-        """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only."""
+        """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only.
+
+        Examples
+        --------
+        >>> from discovr_sc import CVAE, data
+        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+        >>> CVAE.setup_anndata(adata, condition_key="condition")
+        >>> model = CVAE(adata)
+        >>> model.train(max_epochs=1, enable_progress_bar=False)
+        >>> model.get_latent_representation().shape
+        (200, 10)
+        """
         if kind != "z":
             raise ValueError(f"kind={kind!r}: CVAE has no w, the condition itself stands in its place; use kind='z'.")
         return super().get_latent_representation(adata, indices, kind=kind, **kwargs)

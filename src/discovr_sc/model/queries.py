@@ -69,6 +69,11 @@ class QueryMixin:
         Returns
         -------
         Array of shape ``(n_cells, n_latent)``, or two (mean and variance) with ``return_dist``.
+
+        Examples
+        --------
+        >>> model.get_latent_representation(kind="zw").shape
+        (200, 12)
         """
         self._check_if_trained(warn=False)
         if kind not in ("z", "w", "zw"):
@@ -172,12 +177,24 @@ class QueryMixin:
         -------
         DataFrame with columns split, latent, of, metric, value and, for probes, the ends of a 95 % interval (low, high)
         and the 95th percentile of the permutation null (null_high).
+
+        Examples
+        --------
+        >>> report = model.disentanglement_report("cell_type", probes=["linear"])
+        >>> sorted(set(report["latent"])), sorted(set(report["of"])), sorted(set(report["split"]))
+        (['w', 'z', 'zw'], ['cell_type', 'condition'], ['held-out', 'train'])
         """
         self._check_if_trained(warn=False)
         return disentanglement_report(self, labels_key, probes=probes, estimators=estimators, seed=seed)
 
     def get_elbo(self, *args, **kwargs):
-        """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell."""
+        """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell.
+
+        Examples
+        --------
+        >>> bool(model.get_elbo() < 0)
+        True
+        """
         self._check_if_trained(warn=False)
         return super().get_elbo(*args, **kwargs)
 
@@ -228,6 +245,12 @@ class QueryMixin:
         Returns
         -------
         DataFrame of cells by genes, whose rows sum to ``library_size``; an array where several samples are kept.
+
+        Examples
+        --------
+        >>> marginal = model.get_normalized_expression(kind="marginal", library_size=1e4, n_samples=5)
+        >>> marginal.shape, round(float(marginal.iloc[0].sum()))
+        ((200, 50), 10000)
         """
         if not self.module.likelihood.counts:
             raise ValueError(
@@ -269,6 +292,11 @@ class QueryMixin:
             See :meth:`scvi.model.SCVI.posterior_predictive_sample`.
         kind
             ``"full"`` draws from p(x | z, w), ``"marginal"`` from p(x | z).
+
+        Examples
+        --------
+        >>> model.posterior_predictive_sample(kind="marginal").shape
+        (200, 50)
         """
         self._check_if_trained(warn=False)
         if kind == "marginal" and not self.module.has_z_likelihood:
@@ -306,6 +334,11 @@ class QueryMixin:
         Returns
         -------
         Array ``(n_cells, *shape)``; ``(n_samples, n_cells, *shape)`` for several samples that are kept.
+
+        Examples
+        --------
+        >>> model.get_reconstruction(n_samples=3, return_mean=False).shape
+        (3, 200, 50)
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
@@ -341,6 +374,11 @@ class QueryMixin:
             Which decoder.
         return_mean
             Average over cells.
+
+        Examples
+        --------
+        >>> model.get_reconstruction_error(kind="marginal", return_mean=False).shape
+        (200,)
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
@@ -382,6 +420,11 @@ class QueryMixin:
             Importance samples (for each condition).
         return_mean
             Average over cells.
+
+        Examples
+        --------
+        >>> bool(model.get_marginal_ll(n_mc_samples=20) < 0)
+        True
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)

@@ -1,0 +1,197 @@
+"""The documentation: true tables, examples that run, notebooks with outputs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import yaml
+
+import discovr_sc
+from discovr_sc.data import simulate_counts
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/guide/tasks.md", "docs/guide/weights.md"]
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+MODULES = ["discovr_sc", "discovr_sc.data", "discovr_sc.metrics", "discovr_sc.pl"]
+
+
+def _load(name: str, path: Path):
+    """A script that is no part of the package."""
+    spec = spec_from_file_location(name, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tables():
+    return _load("make_tables", ROOT / "docs" / "make_tables.py")
+
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_has_the_table_that_the_results_make(tables):
+    assert f"{tables.START}\n\n{tables.summary()}\n{tables.END}" in (ROOT / "README.md").read_text()
+
+
+def test_check_tells_an_old_table(tables, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "README", tmp_path / "README.md")
+    monkeypatch.setattr(sys, "argv", ["make_tables.py", "--check"])
+    tables.README.write_text(f"before {tables.START} old {tables.END} after")
+    assert tables.main() == 1
+    assert "make tables" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["make_tables.py"])
+    assert tables.main() == 0
+    monkeypatch.setattr(sys, "argv", ["make_tables.py", "--check"])
+    assert tables.main() == 0
+    assert tables.README.read_text().startswith("before ")
+    assert tables.README.read_text().endswith(" after")
+
+
+def test_a_summary_has_means_over_seeds_beside_the_papers(tables, tmp_path):
+    rows = [
+        ("kang", "", "full", "discovr", 0, "nmi_z_type_8", 0.70),
+        ("kang", "", "full", "discovr", 1, "nmi_z_type_8", 0.74),
+        ("kang", "", "full", "scvi", 0, "nmi_z_type_8", 0.66),
+        ("kang", "", "laptop", "discovr", 0, "nmi_z_type_8", 0.10),
+    ]
+    header = "study,variant,preset,method,seed,metric,value\n"
+    (tmp_path / "kang.csv").write_text(header + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    (tmp_path / "speed.csv").write_text("metric,value\nepoch_vs_scvi,1.25\n")
+    assert "relative to scVI's on the same cells: a training epoch 1.25." in tables.summary(tmp_path)
+    line = next(line for line in tables.summary(tmp_path).splitlines() if "8 cell types" in line)
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["0.720 ± 0.028", "0.716", "", "0.660"]
+
+
+def test_a_page_is_made_for_results_without_a_report(tables, tmp_path):
+    header = "study,variant,preset,method,seed,metric,value\n"
+    (tmp_path / "toy.csv").write_text(f"{header}toy,flip=0.3,full,discovr,0,score,0.5\n")
+    (tmp_path / "toy.json").write_text(json.dumps({"rows": {"a": {"command": "discovr-sc reproduce toy"}}}))
+    (tmp_path / "speed.csv").write_text("metric,value\nepoch_vs_scvi,0.9\n")
+    (tmp_path / "told.csv").write_text(header)
+    (tmp_path / "told.md").write_text("# told\n")
+    tables.write_pages(tmp_path / "pages", tmp_path)
+    assert {path.name for path in (tmp_path / "pages").iterdir()} == {"summary.md", "toy.md", "speed.md"}
+    toy = (tmp_path / "pages" / "toy.md").read_text()
+    assert "| score | 0.500 |" in toy
+    assert "discovr-sc reproduce toy" in toy
+    assert "| epoch_vs_scvi | 0.9 |" in (tmp_path / "pages" / "speed.md").read_text()
+
+
+# Metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_versions_and_licences_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name in ("CITATION.cff", "scverse.yaml"):
+        found = yaml.safe_load((ROOT / name).read_text())
+        assert (found["version"], found["license"]) == (project["version"], project["license"]), name
+    assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_workflows_and_templates_are_yaml(path):
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_ci_tests_the_python_versions_that_the_package_names():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [line.split()[-1] for line in project["classifiers"] if re.search(r"Python :: 3\.\d+$", line)]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert jobs["test"]["strategy"]["matrix"]["python-version"] == named
+
+
+# Examples ---------------------------------------------------------------------------------------------------------
+
+
+def _public_functions():
+    for module_name in MODULES:
+        module = import_module(module_name)
+        for name in module.__all__:
+            member = getattr(module, name)
+            if inspect.isfunction(member):
+                yield f"{module_name}.{name}", member
+            elif inspect.isclass(member) and not issubclass(member, Exception):
+                for method, function in vars(member).items():
+                    if inspect.isfunction(function) and not method.startswith("_"):
+                        yield f"{module_name}.{name}.{method}", function
+    for base in discovr_sc.DISCOVR.__mro__:
+        if base.__module__.startswith("discovr_sc"):
+            for name, attribute in vars(base).items():
+                function = getattr(attribute, "__func__", attribute)
+                if inspect.isfunction(function) and not name.startswith("_") and name not in NO_EXAMPLE:
+                    yield f"DISCOVR.{name}", function
+
+
+#: Called by the runner; not there by design.
+NO_EXAMPLE = {"after_training", "get_latent_library_size"}
+
+
+@pytest.mark.parametrize(("name", "function"), [pytest.param(*item, id=item[0]) for item in _public_functions()])
+def test_public_functions_have_an_example(name, function):
+    assert ">>> " in (inspect.getdoc(function) or ""), f"{name} has no example in its docstring"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_code_of_a_page_runs(page, tmp_path):
+    adata = simulate_counts(n_cells=300, n_genes=60, n_types=3, n_batches=2)
+    adata.obs["stim"] = adata.obs["condition"].cat.rename_categories({"control": "CTRL", "treated_1": "STIM"})
+    adata.obs["lane"] = adata.obs["batch"]
+    adata.obs["donor"] = adata.obs["batch"].cat.rename_categories(["donor_0", "donor_1"])
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    blocks = re.findall(r"^( *)```python\n(.*?)^ *```", (ROOT / page).read_text(), flags=re.M | re.S)
+    code = "\n".join(re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in blocks)
+    # As on the page, but with fewer epochs and genes.
+    code = code.replace("n_top_genes=2000", "n_top_genes=40")
+    start = "import discovr_sc.model.base as base\nbase.CELLS_TO_SEE = 0\n"
+    _run(start + code, tmp_path)
+
+
+# Notebooks --------------------------------------------------------------------------------------------------------
+
+
+def _cells(name: str) -> list[dict]:
+    notebook = json.loads((ROOT / "notebooks" / name).read_text())
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_four_notebooks_are_there():
+    assert NOTEBOOKS == ["images.ipynb", "own_data.ipynb", "quickstart.ipynb", "swiss_roll.ipynb"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_are_stored_with_outputs(name):
+    cells = _cells(name)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert (ROOT / "notebooks" / name).stat().st_size < 1_000_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run_on_small_data(name, tmp_path):
+    if name == "images.ipynb" and "DISCOVR_SC_DATA" not in os.environ:
+        pytest.skip("MNIST's files are not at hand; name their folder in DISCOVR_SC_DATA")
+    _run("\n".join("".join(cell["source"]) for cell in _cells(name)), tmp_path, DISCOVR_SC_SMALL="1")
+
+
+def _run(code: str, folder: Path, **environment: str) -> None:
+    script = folder / "script.py"
+    script.write_text(code)
+    environment = os.environ | {"MPLBACKEND": "Agg"} | environment
+    done = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
