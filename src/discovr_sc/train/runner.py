@@ -11,6 +11,7 @@ from scvi import settings
 from scvi.train import LoudEarlyStopping, Trainer, TrainRunner
 
 from discovr_sc._scvi import is_distributed
+from discovr_sc.module.surgery import set_training_mode
 from discovr_sc.train.splitter import Splitter
 
 
@@ -33,9 +34,6 @@ class StoppingTrainer(Trainer):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="early_stopping was automatically disabled")
             super().__init__(*args, early_stopping=early_stopping, **kwargs)
-
-
-from discovr_sc.module.surgery import set_training_mode
 
 
 class InterruptibleTrainRunner(TrainRunner):
