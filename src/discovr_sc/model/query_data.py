@@ -151,8 +151,8 @@ class QueryDataMixin(ArchesMixin):
         Parameters
         ----------
         adata
-            Cells of new conditions only, with the columns that the model was set up with. 200 cells are enough for what
-            is measured in ``docs/results/new_condition.csv``.
+            Cells of new conditions only, at least 20 of each, with the columns that the model was set up with.
+            ``docs/new_data.md`` has what was measured with 200.
         old_cells
             Cells of the old conditions to train with: by default the training cells of the model's own data. False
             for none.
