@@ -48,9 +48,8 @@ def test_a_condition_added_from_200_cells_is_as_good_as_one_from_the_start():
     whole = measure(train(np.concatenate([old[:1200], new[:200]])), test)
     before = reference.get_reconstruction_error(test[(test.obs["condition"] != "treated_2").to_numpy()].copy())
     print({name: (round(added[name], 3), round(value, 3)) for name, value in whole.items()}, round(before, 3))
-    # The goal is 10 % everywhere; z tells a little more than that of a condition that came later.
-    assert added["z_linear"] < 1.2 * whole["z_linear"]
-    assert added["z_knn"] < 1.2 * whole["z_knn"]
+    assert added["z_linear"] < 1.1 * whole["z_linear"]
+    assert added["z_knn"] < 1.1 * whole["z_knn"]
     assert added["w_knn"] > 0.9 * whole["w_knn"]
     assert added["error"] < 1.1 * whole["error"]
     assert added["error_of_old"] < 1.1 * before
