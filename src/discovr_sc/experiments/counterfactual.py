@@ -62,8 +62,8 @@ def fit_discovr(task: Task, preset: Preset, seed: int) -> Predictor:
     DISCOVR.setup_anndata(task.train, **task.setup)
     model = DISCOVR(task.train)
     model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
-    return lambda controls: _repeat(
-        lambda i: model.predict_counterfactual(controls, target=TARGET, kind="counts", seed=seed + i).X, controls
+    return lambda controls: log_counts(
+        model.predict_counterfactual(controls, target=TARGET, kind="counts", indices=_repeated(controls), seed=seed).X
     )
 
 
@@ -86,15 +86,15 @@ def fit_scgen(task: Task, preset: Preset, seed: int) -> Predictor:
     others = others[_equal_numbers(others, seed)].copy()
     z, condition = model.get_latent_representation(others), others.obs[CONDITION].to_numpy()
     shift = z[condition == TARGET].mean(0) - z[condition == CONTROL].mean(0)
-    return lambda controls: _repeat(lambda i: _decode_shifted(model, controls, shift), controls)
+    return lambda controls: log_counts(_decode_shifted(model, controls, _repeated(controls), shift))
 
 
 def fit_scvi(task: Task, preset: Preset, seed: int) -> Predictor:
     """SCVI with the condition as its batch: the controls' counts drawn as if of the target's batch."""
     scvi.model.SCVI.setup_anndata(task.train, batch_key=CONDITION)
     model = _train_scvi(task, preset)
-    return lambda controls: _repeat(
-        lambda i: model.posterior_predictive_sample(controls, transform_batch=[TARGET]).todense(), controls
+    return lambda controls: log_counts(
+        model.posterior_predictive_sample(controls, _repeated(controls), transform_batch=[TARGET]).todense()
     )
 
 
@@ -108,10 +108,9 @@ def _other_types(task: Task) -> AnnData:
     return task.train[~task.train.obs[TYPE].isin(task.evaluation.obs[TYPE]).to_numpy()]
 
 
-def _repeat(draw: Callable[[int], np.ndarray], controls: AnnData) -> np.ndarray:
-    """Several draws of every control, so that the noise of few draws does not count as an error."""
-    n = max(1, round(N_PREDICTED / controls.n_obs))
-    return log_counts(np.concatenate([draw(i) for i in range(n)]))
+def _repeated(controls: AnnData) -> np.ndarray:
+    """Rows of the controls, each several times, so that the noise of few draws does not count as an error."""
+    return np.tile(np.arange(controls.n_obs), max(1, round(N_PREDICTED / controls.n_obs)))
 
 
 def _equal_numbers(adata: AnnData, seed: int) -> np.ndarray:
@@ -129,10 +128,10 @@ def _equal_numbers(adata: AnnData, seed: int) -> np.ndarray:
 
 
 @torch.inference_mode()
-def _decode_shifted(model: scvi.model.SCVI, cells: AnnData, shift: np.ndarray) -> np.ndarray:
+def _decode_shifted(model: scvi.model.SCVI, cells: AnnData, rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Counts drawn at z + shift, at the cells' own totals."""
     drawn = []
-    for tensors in model._make_data_loader(model._validate_anndata(cells)):
+    for tensors in model._make_data_loader(model._validate_anndata(cells), indices=rows):
         inference = model.module.inference(**model.module._get_inference_input(tensors))
         inputs = model.module._get_generative_input(tensors, inference)
         inputs["z"] = inputs["z"] + torch.as_tensor(shift, dtype=inputs["z"].dtype)

@@ -15,6 +15,8 @@ from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors
 
 #: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
 N_SAMPLES = {"scale": 25, "counts": 1}
+#: Like cells to draw from, by default.
+N_NEIGHBORS = 50
 UNITS = {
     "scale": "normalised expression: fractions of a cell's counts, which sum to 1 over genes",
     "counts": "counts drawn from the model at the cell's own total (or size factor)",
@@ -37,7 +39,7 @@ class CounterfactualMixin:
         n_samples: int | None = None,
         kind: Literal["scale", "counts"] = "scale",
         by: Literal["analogy", "neighbors", "prior", "posterior"] | None = None,
-        n_neighbors: int = 50,
+        n_neighbors: int = N_NEIGHBORS,
         seed: int = 0,
         batch_size: int | None = None,
     ) -> AnnData:

@@ -14,7 +14,7 @@ from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
 from discovr_sc.model.checks import check_columns
-from discovr_sc.model.counterfactual import seeded
+from discovr_sc.model.counterfactual import N_NEIGHBORS, seeded
 
 #: Numbers of one array of posterior samples, of which the computation holds several at once.
 MAX_FLOATS = 10_000_000
@@ -198,7 +198,7 @@ class ExpressionSampler:
         self._latents = []
         with seeded(seed):
             ways = {
-                population.condition: model._way(by, population.condition, n_neighbors=50)
+                population.condition: model._way(by, population.condition, n_neighbors=N_NEIGHBORS)
                 for population in populations
                 if population.condition is not None
             }

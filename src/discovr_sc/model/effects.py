@@ -11,7 +11,7 @@ from anndata import AnnData
 
 from discovr_sc.data import log_counts
 from discovr_sc.model.checks import check_gene_list, find_data
-from discovr_sc.model.counterfactual import seeded
+from discovr_sc.model.counterfactual import N_NEIGHBORS, seeded
 from discovr_sc.module.likelihoods import COUNTS_PER_CELL
 
 
@@ -102,7 +102,7 @@ class EffectMixin:
         moments = {name: Moments() for name in ("data", "full", "marginal", "lfc")}
         counts, _ = find_data(adata, self.registry["setup_args"]["layer"], None)
         with seeded(seed):
-            way = None if reference is None else self._way(None, code, n_neighbors=50)
+            way = None if reference is None else self._way(None, code, n_neighbors=N_NEIGHBORS)
             done = 0
             for tensors in self._batches(adata, rows, batch_size):
                 full, other = self._full_and_other(tensors, code, way, n_samples)  # (n_samples, n, genes), in CP10k
