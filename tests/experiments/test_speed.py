@@ -36,7 +36,7 @@ def test_simulated_cells_are_sparse_and_have_no_duplicates():
 
 
 def test_the_bare_loop_learns():
-    adata = simulate_counts(n_cells=300, n_genes=30, seed=0)
+    adata = simulate_counts(n_cells=300, n_genes=30, n_effect_genes=5, seed=0)
     DISCOVR.setup_anndata(adata, "condition")
     model = DISCOVR(adata, n_latent_z=3)
     model.is_trained_ = True
