@@ -161,9 +161,12 @@ def test_warm_up_of_the_kl_terms(counts):
     model = small_model(counts)
     seen = []
     loss = model.module.loss
-    model.module.loss = lambda *args, kl_weight=1.0: (seen.append(float(kl_weight)), loss(*args, kl_weight=kl_weight))[
-        1
-    ]
+
+    def spy(*args, kl_weight=1.0, **kwargs):
+        seen.append(float(kl_weight))
+        return loss(*args, kl_weight=kl_weight, **kwargs)
+
+    model.module.loss = spy
     model.train(max_epochs=3, batch_size=200, enable_progress_bar=False, plan_kwargs={"n_epochs_kl_warmup": 2})
     assert seen[::2] == [0.0, 0.5, 1.0]  # every other call is the validation's
 
