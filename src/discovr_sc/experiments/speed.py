@@ -6,6 +6,7 @@ import logging
 import math
 import multiprocessing
 import os
+import resource
 import statistics
 import time
 import warnings
@@ -278,7 +279,7 @@ def ratio(ours: Clock, theirs: Clock) -> float:
 
 
 def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
-    """Peak resident memory of a process while it trains one model on Kang and asks it for latents."""
+    """Peak resident memory of a process that loads Kang, trains one model and asks it for latents."""
     names = [name for name in MODELS if name not in ("bare", "discovr_1_step")]
     peaks = {name: in_process_of_its_own(_peak_of, name, n_batches) for name in names}
     rows = {f"peak_memory_mb.{name}": peak for name, peak in peaks.items()}
@@ -288,7 +289,6 @@ def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
 def _peak_of(name: str, n_batches: int | None) -> float:
     try:
         model = MODELS[name](kang())
-        forget_peak()
         model.train(limit_train_batches=n_batches or model.n_batches)
         model.latents()
     except Exception as error:
@@ -298,14 +298,8 @@ def _peak_of(name: str, n_batches: int | None) -> float:
 
 
 def peak_megabytes() -> float:
-    """Largest resident memory that this process has had, or has had since :func:`forget_peak`; Linux only."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-
-def forget_peak() -> None:
-    """Start anew: preparing the data takes more memory than training on them."""
-    Path("/proc/self/clear_refs").write_text("5")
+    """Largest resident memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def in_process_of_its_own(function: Callable, *args):
@@ -340,7 +334,6 @@ def power(n: int) -> str:
 
 def _train_simulated(n_cells: int, n_genes: int, n_steps: int) -> tuple[float, float, float]:
     """Seconds per cell, megabytes above those before the data were made, and the data's megabytes."""
-    forget_peak()
     before = peak_megabytes()
     adata = sparse_cells(n_cells, n_genes)
     model = discovr(adata)

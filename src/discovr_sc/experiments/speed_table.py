@@ -80,7 +80,8 @@ def markdown(table: dict[str, float], command: str) -> str:
         *_by_suffix(table, MODEL_COLUMNS, "model", NAMES),
         "",
         f"Epochs are measured over {table.get('measured_batches', 0):.0f} mini-batches at a time and scaled to all. "
-        "A dash is a number that the model does not have, `cannot run` a model that this machine could not train. A "
+        "Peak memory is that of a process that loads the data, trains and asks for latents; where models are equal, "
+        "loading made the peak. A dash is a number that the model does not have, `cannot run` a model that this machine could not train. A "
         "step of contrastiveVI takes a mini-batch of each of its two groups of cells.",
         "",
         "## Scaling",
