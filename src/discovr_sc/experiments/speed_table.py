@@ -81,7 +81,8 @@ def markdown(table: dict[str, float], command: str) -> str:
         "",
         f"Epochs are measured over {table.get('measured_batches', 0):.0f} mini-batches at a time and scaled to all. "
         "Peak memory is that of a process that loads the data, trains and asks for latents; where models are equal, "
-        "loading made the peak. A dash is a number that the model does not have, `cannot run` a model that this machine could not train. A "
+        "loading made the peak. A dash is a number that the model does not have, `cannot run` a model that this "
+        "machine could not train. A "
         "step of contrastiveVI takes a mini-batch of each of its two groups of cells.",
         "",
         "## Scaling",
