@@ -125,7 +125,10 @@ def test_the_full_preset_is_the_papers_and_runs(data_folder, name, variant, meth
     study = STUDIES[name]
     preset = study.presets["full"]
     task = study.make_task(preset, 0, **study.variants[variant].data)
-    task = replace(task, train=task.train[:n].copy())
+    of_both = [
+        np.flatnonzero(task.train.obs["condition"] == name)[: n // 2] for name in set(task.train.obs["condition"])
+    ]
+    task = replace(task, train=task.train[np.concatenate(of_both)].copy())
     for method in methods:
         model = build_model(study, Row(variant, "full", method, 0), task)
         sizes = {"colored-mnist": (20, 2, 4096), "celeba-glasses": (128, 16, 2048)}[name]

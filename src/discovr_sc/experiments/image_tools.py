@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import discovr_sc
 from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Study
+from discovr_sc.experiments.study import Method
 from discovr_sc.module.image_layers import activated
 
 
@@ -67,19 +68,21 @@ def _small_classifier(n_channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * 16, 2))
 
 
-def step_ratio(run: Run, study: Study, n_steps: int = 8) -> float:
+def step_ratio(run: Run, experiment: str, methods: Mapping[str, Method], n_steps: int = 8) -> float:
     """Time of a training step of a run's method relative to one of CSVAE without adversary, side by side."""
-    ours, reference = (_seconds_per_step(run, study, method, n_steps) for method in (run.method, "csvae-noadv"))
+    ours, reference = (
+        _seconds_per_step(run, experiment, methods[name], n_steps) for name in (run.method, "csvae-noadv")
+    )
     return ours / reference
 
 
-def _seconds_per_step(run: Run, study: Study, name: str, n_steps: int) -> float:
-    method, preset = study.methods[name], run.preset
+def _seconds_per_step(run: Run, experiment: str, method: Method, n_steps: int) -> float:
+    preset = run.preset
     adata = run.train[: n_steps * preset.batch_size].copy()
     model_cls = getattr(discovr_sc, method.model)
     model_cls.setup_anndata(adata, "condition", tensor_key="x")
     settings = dict(preset.settings) | dict(method.settings)
-    model = model_cls.paper(adata, study.experiment, method=method.row, **settings)
+    model = model_cls.paper(adata, experiment, method=method.row, **settings)
     stopwatch = Stopwatch()
     model.train(
         2,
