@@ -33,7 +33,7 @@ docs: $(VENV)/.installed-doc
 	@echo "Open docs/_build/html/index.html"
 
 notebooks: $(VENV)/.installed-doc
-	$(BIN)/jupyter execute --inplace --timeout=-1 notebooks/*.ipynb
+	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 	$(BIN)/python docs/make_picture.py
 
 tables: $(VENV)/.installed
