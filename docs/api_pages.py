@@ -23,7 +23,7 @@ def write_pages(out: Path) -> None:
     written: dict[int, str] = {}
     for module_name in MODULES:
         module = import_module(module_name)
-        lines = {}
+        lines, bases = {}, {}
         for name in module.__all__:
             member = getattr(module, name)
             if inspect.ismodule(member):
@@ -32,13 +32,19 @@ def write_pages(out: Path) -> None:
             target = written.setdefault(id(member), f"{module_name}.{name}")
             if target == f"{module_name}.{name}":
                 (out / f"{target}.rst").write_text(_member_page(module_name, name, member))
+                base = _documented_base(member)
+                if base is not None:
+                    bases[f"{base.__module__}.{base.__name__}"] = base
             lines[name] = (target, _first_line(member))
-        (out / f"{module_name}.rst").write_text(_module_page(module_name, lines))
+        for target, base in bases.items():
+            (out / f"{target}.rst").write_text(f"{_title(base.__name__)}.. autoclass:: {target}\n")
+        (out / f"{module_name}.rst").write_text(_module_page(module_name, lines, list(bases)))
 
 
-def _module_page(module_name: str, lines: dict[str, tuple[str, str]]) -> str:
+def _module_page(module_name: str, lines: dict[str, tuple[str, str]], bases: list[str]) -> str:
     rows = "".join(f"   * - :doc:`{name} <{target}>`\n     - {text}\n" for name, (target, text) in lines.items())
-    pages = "".join(f"   {target}\n" for target, _ in lines.values() if target.rpartition(".")[0] == module_name)
+    targets = [target for target, _ in lines.values() if target.rpartition(".")[0] == module_name]
+    pages = "".join(f"   {target}\n" for target in targets + bases)
     return (
         f"{_title(module_name)}.. automodule:: {module_name}\n   :no-members:\n\n"
         f".. list-table::\n   :widths: 30 70\n\n{rows}\n.. toctree::\n   :hidden:\n\n{pages}"
@@ -56,9 +62,9 @@ def _member_page(module_name: str, name: str, member) -> str:
 
 def _class_text(name: str, cls: type) -> str:
     text = f".. autoclass:: {name}\n   :show-inheritance:\n"
-    base = next(base for base in cls.__mro__ if "__init__" in vars(base))
-    if base is not cls and base.__module__.startswith("discovr_sc.model"):
-        text += f"\n.. rubric:: Arguments\n\n.. autoclass:: {base.__module__}.{base.__name__}\n   :no-index:\n"
+    base = _documented_base(cls)
+    if base is not None:
+        text += f"\n   Its arguments are those of :class:`~{base.__module__}.{base.__name__}`.\n"
     own, shared, inherited = _members(cls)
     text += "".join(f"\n   .. auto{kind}:: {name}.{member}\n" for member, kind in own.items())
     if shared:
@@ -68,6 +74,14 @@ def _class_text(name: str, cls: type) -> str:
         rows = "".join(f"   * - ``{member}``\n     - {line}\n" for member, line in inherited.items())
         text += f"\n.. rubric:: From scvi-tools\n\n.. list-table::\n   :widths: 35 65\n\n{rows}"
     return text
+
+
+def _documented_base(member) -> type | None:
+    """The class whose constructor a model shares with others, and which describes its arguments."""
+    if not inspect.isclass(member):
+        return None
+    base = next(base for base in member.__mro__ if "__init__" in vars(base))
+    return base if base is not member and base.__module__.startswith("discovr_sc.model") else None
 
 
 def _members(cls: type) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:

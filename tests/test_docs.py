@@ -181,6 +181,16 @@ def test_notebooks_are_stored_with_outputs(name):
     assert (ROOT / "notebooks" / name).stat().st_size < 1_000_000
 
 
+def test_the_readme_shows_what_the_quickstart_drew(tmp_path, monkeypatch):
+    pictures = _load("make_picture", ROOT / "docs" / "make_picture.py")
+    (tmp_path / "docs" / "_static").mkdir(parents=True)
+    (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
+    monkeypatch.setattr(pictures, "ROOT", tmp_path)
+    pictures.main()
+    drawn = (tmp_path / "docs" / "_static" / "kang.png").read_bytes()
+    assert drawn == (ROOT / "docs" / "_static" / "kang.png").read_bytes()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebooks_run_on_small_data(name, tmp_path):
