@@ -84,7 +84,9 @@ class DifferentialMixin:
             Some groups only.
         mode
             ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
-            conditions) under the target and under the reference, so that differences between cells do not count.
+            conditions) under the target and under the reference, so that differences between cells do not count; the
+            error of the prediction itself is not in the probabilities, so more genes are called than ``fdr`` allows
+            for.
         by
             For ``mode="counterfactual"``: see :meth:`predict_counterfactual`.
         delta

@@ -15,6 +15,10 @@ from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
 #: Counts per cell to which normalised expression is scaled before its logarithm is taken.
 COUNTS_PER_CELL = 1e4
 
+#: Log-odds against an extra zero at the start of a training. Started at even odds, rare genes keep them: their rho, which
+#: the data then do not hold, wanders from cell to cell.
+FEW_EXTRA_ZEROS = 4.0
+
 
 class Likelihood(nn.Module):
     """What all likelihoods share.
@@ -171,7 +175,7 @@ class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
         return ZeroInflatedNegativeBinomial(
             mu=size_factor * rho,
             theta=self._theta(outputs, batch_index),
-            zi_logits=outputs["zero_logits"],
+            zi_logits=outputs["zero_logits"] - FEW_EXTRA_ZEROS,
             scale=rho,
         )
 
