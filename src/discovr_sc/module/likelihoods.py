@@ -15,8 +15,8 @@ from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
 #: Counts per cell to which normalised expression is scaled before its logarithm is taken.
 COUNTS_PER_CELL = 1e4
 
-#: Log-odds against an extra zero at the start of a training. Started at even odds, rare genes keep them: their rho, which
-#: the data then do not hold, wanders from cell to cell.
+#: Log-odds against an extra zero at the start of a training. Started at even odds, rare genes keep them, and their rho,
+#: which the data then do not hold, wanders from cell to cell.
 FEW_EXTRA_ZEROS = 4.0
 
 
