@@ -181,6 +181,8 @@ OWN = {
     "classifier_batch_norm": False,
 }
 OWN_PLAN = {"n_adversary_steps": 5, "adversary_lr": 2e-3}
+#: On faces the adversary's first layer is large: five steps of it made a training step 1.7 times CSVAE's.
+FACE_PLAN = {"n_adversary_steps": 2, "adversary_lr": 2e-3}
 
 #: CCVAE's classifier draws 100 samples of w a step by default; with 10 it does not cost more than the convolutions.
 IMAGE_BASELINES = BASELINES | {"ccvae": Method("CCVAE", "ccvae", {"n_classifier_samples": 10})}
@@ -191,7 +193,7 @@ DIGIT_METHODS = {
     **IMAGE_BASELINES,
 }
 FACE_METHODS = {
-    "discovr": Method("DISCOVR", "discovr", {"weights": FACES, "narrow_z": 2} | OWN, OWN_PLAN),
+    "discovr": Method("DISCOVR", "discovr", {"weights": FACES, "narrow_z": 2} | OWN, FACE_PLAN),
     "discovr-paper": Method("DISCOVR", "discovr"),
     **IMAGE_BASELINES,
 }
