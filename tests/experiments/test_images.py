@@ -86,7 +86,7 @@ def test_a_digit_study_writes_its_table_and_figures(data_folder, tmp_path):
 
 @pytest.mark.slow
 def test_ablations_draw_latents_by_noisy_label_and_digit(data_folder, tmp_path):
-    study = tiny("colored-mnist-ablations", ("discovr-paper",), TINY)
+    study = tiny("colored-mnist-ablations", ("discovr", "discovr-paper"), TINY)
     results = run_study(study, tmp_path, n_seeds=1, variants=["prior=standard"], jobs=1)
     write_report(results, "tiny")
     assert (tmp_path / "colored_mnist_ablations_latents.png").stat().st_size > 1000

@@ -44,7 +44,7 @@ def test_the_bare_loop_learns():
     bare = BareCounts(model.module, n_adversary_steps=1)
     y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
     x = adata.X.tocsr().astype(np.float32)
-    for _ in range(10):
+    for _ in range(30):
         bare.train(x, y, batch_size=64)
     model.module.eval()
     assert model.get_reconstruction_error() < 0.9 * before

@@ -74,7 +74,7 @@ WEIGHTS: dict[str, dict[str, Row]] = {
 VALUES_PER_IMAGE = {"colored-mnist": 3 * 28 * 28, "celeba-glasses": 3 * 64 * 64}
 
 #: Latent sizes, networks and likelihoods. Not in the paper: noise scales, normalisation and dropout (for cells as in
-#: scVI); the image likelihood (here Bernoulli for digits, which is learned fastest, and for faces a Gaussian of unit
+#: scVI); the image likelihood (here Bernoulli for digits, a choice of ours, and for faces a Gaussian of unit
 #: scale around a mean in [0, 1]); CelebA's latent sizes (that of z here as in Larsen et al. 2016, whose networks the
 #: paper names). The weights for CelebA's glasses serve for hats, too.
 ARCHITECTURES: dict[str, dict[str, Any]] = {
