@@ -37,6 +37,7 @@ docs: $(VENV)/.installed-doc
 
 notebooks: $(VENV)/.installed-doc
 	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
+	$(BIN)/python docs/clean_notebooks.py
 	$(BIN)/python docs/make_picture.py
 
 tables: $(VENV)/.installed
