@@ -31,9 +31,12 @@ def _umaps(arrays: dict[str, dict[str, np.ndarray]], latent: str) -> Figure:
     for column, (method, found) in zip(axes.T, arrays.items(), strict=True):
         order = np.random.default_rng(0).permutation(len(found["type"]))
         for ax, label in zip(column, labels, strict=True):
-            for i, name in enumerate(np.unique(found[label])):
-                chosen = order[found[label][order] == name]
-                ax.scatter(*found[f"umap_{latent}"][chosen].T, s=1, color=plt.get_cmap("tab20")(i), label=name)
+            names, codes = np.unique(found[label], return_inverse=True)
+            # All labels at once, in random order: drawn one by one, the last would hide the others.
+            colors = np.array([plt.get_cmap("tab10" if len(names) <= 10 else "tab20")(i) for i in range(len(names))])
+            ax.scatter(*found[f"umap_{latent}"][order].T, s=1, c=colors[codes[order]])
+            for name, color in zip(names, colors, strict=True):
+                ax.scatter([], [], s=1, color=color, label=name)
             ax.set(xticks=[], yticks=[])
         column[0].set_title(method, fontsize=9)
     for row, label in zip(axes, labels, strict=True):
