@@ -16,8 +16,8 @@ def write_report(results: Results, preset: str) -> str:
     """Write ``<study>.md`` and the figures, and return the text."""
     study = results.study
     counts = results.means(preset)["count"]
-    text = f"# {study.name}, preset {preset}\n\nMean ± sd over {counts.max() if len(counts) else 0} seeds; the paper's "
-    text += "mean in parentheses where it has one.\n"
+    text = f"# {study.name}, preset {preset}\n\nMean ± sd over at most {counts.max() if len(counts) else 0} seeds (no "
+    text += "sd: one seed); the paper's mean in parentheses where it has one.\n"
     for variant in study.variants:
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
         text += _ranks(results, variant, preset)

@@ -150,7 +150,8 @@ class Results:
         table = self.against_published(preset)
         table = table[(table["variant"] == variant) & table["metric"].isin(metrics)]
         cells = {
-            (method, metric): f"{mean:.3f} ± {0.0 if pd.isna(sd) else sd:.3f}"
+            (method, metric): f"{mean:.3f}"
+            + ("" if pd.isna(sd) else f" ± {sd:.3f}")
             + ("" if pd.isna(paper) else f" ({paper:g})")
             for method, metric, mean, sd, paper in table[["method", "metric", "mean", "std", "paper"]].itertuples(
                 index=False
