@@ -52,6 +52,16 @@ def test_mmd_of_shifted_gaussians_equals_its_closed_form():
     assert exact > 0.05
 
 
+def test_fine_bandwidths_see_a_shift_across_a_thin_sheet():
+    """Along the sheet both conditions are alike; across it they lie 0.06 apart, with a tenth of that in spread."""
+    rng = np.random.default_rng(0)
+    y = torch.arange(2).repeat_interleave(1000)
+    z = torch.as_tensor(np.stack([np.tile(np.linspace(-1.7, 1.7, 1000), 2), rng.normal(0, 0.006, 2000)], 1))
+    z[:, 1] += 0.06 * y
+    fine, coarse = mmd(z, y, 2, bandwidths=(0.001,)).item(), mmd(z, y, 2).item()
+    assert fine > 0.02 and fine > 10 * abs(coarse)
+
+
 def test_equal_distributions_have_no_mmd_on_average():
     rng = np.random.default_rng(1)
     y = torch.as_tensor(np.repeat([0, 1], [40, 160]))

@@ -231,6 +231,11 @@ def test_w_starts_as_a_copy_of_z_where_they_share_a_space():
         assert torch.equal(w[name][tuple(slice(n) for n in of_z.shape)], of_z)
     first = next(name for name in w if name.endswith("0.weight"))
     assert w[first].shape[1] == z[first].shape[1] + 2 and w[first][:, -2:].abs().sum() > 0
+    into_both, into_z = next(module.decoder.parameters()), next(module.decoder_z.parameters())
+    assert torch.equal(into_both[:, 3:], into_both[:, :3]) and torch.equal(into_z, into_both[:, :3])
+    latents = torch.randn(7, 3)
+    alone = module.decoder_z(2 * latents, torch.zeros(7, 1))["loc"]
+    assert torch.allclose(module.decoder(torch.cat([latents, latents], 1), torch.zeros(7, 1))["loc"], alone, atol=1e-5)
     other = DISCOVRModule((5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="learned", n_hidden=4)
     assert not torch.equal(other.z_encoder.loc.weight, other.w_encoder.loc.weight)
 

@@ -10,6 +10,7 @@ from anndata import AnnData
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.paper import ARCHITECTURES
 from discovr_sc.module import DISCOVRModule, Weights
+from discovr_sc.module.alignment import BANDWIDTHS
 from discovr_sc.module.weights import complete
 
 #: Default weights: counts of thousands of genes give an objective of hundreds of nats, vectors of a few.
@@ -49,6 +50,10 @@ class DISCOVR(DisentangledModel):
     narrow_z
         How many times narrower the convolutions of the decoder of z alone are: an average needs less detail, and the
         second decoder is most of what DisCoVR costs more than its baselines on images.
+    mmd_bandwidths
+        Of the kernels of the weight ``mmd``, squared, relative to the mean squared distance of two draws from N(0, I).
+        Where z lies on a thin sheet, finer ones see a shift between conditions across it, which neighbours still tell
+        and an adversary of smooth layers does not.
     prior
         p(w | y): ``"class-mean"`` is N(mu_k, I) around the class mean of z (needs equal sizes), ``"mapped"`` a small
         network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
@@ -101,6 +106,7 @@ class DISCOVR(DisentangledModel):
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
         narrow_z: int = 1,
+        mmd_bandwidths: Sequence[float] = BANDWIDTHS,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
         network_adversary: Literal["mlp", "cnn", "larsen"] | None = None,
@@ -130,6 +136,7 @@ class DISCOVR(DisentangledModel):
             noise_scale=noise_scale,
             noise_scale_z=noise_scale_z,
             narrow_z=narrow_z,
+            mmd_bandwidths=mmd_bandwidths,
             prior=prior,
             adversary=adversary,
             network_adversary=network_adversary,

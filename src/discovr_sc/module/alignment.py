@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -10,7 +12,7 @@ from torch.nn.functional import one_hot
 BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 
 
-def mmd(z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
+def mmd(z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = BANDWIDTHS) -> Tensor:
     """Squared maximum mean discrepancy between each condition's z and that of all others, a scalar.
 
     The unbiased estimate with a Gaussian kernel averaged over several bandwidths, averaged over the conditions by their
@@ -25,11 +27,13 @@ def mmd(z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
         Condition codes, ``(n,)``.
     n_conditions
         Number of conditions, K.
+    bandwidths
+        Squared, relative to the mean squared distance of two draws from N(0, I).
     """
     squared_norms = z.square().sum(-1)
     squared_distances = (squared_norms.unsqueeze(0) + squared_norms.unsqueeze(1) - 2 * z @ z.T).clamp(min=0)
     scale = 2.0 * z.shape[-1]
-    kernel = sum(torch.exp(-squared_distances / (width * scale)) for width in BANDWIDTHS) / len(BANDWIDTHS)
+    kernel = sum(torch.exp(-squared_distances / (width * scale)) for width in bandwidths) / len(bandwidths)
     kernel = kernel - torch.diag(kernel.diagonal())  # a cell says nothing about its distance to itself
 
     inside = one_hot(y, n_conditions).to(z.dtype)  # (n, K)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from scvi.module.base import auto_move_data
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn.functional import cross_entropy
 
-from discovr_sc.module.alignment import mmd
+from discovr_sc.module.alignment import BANDWIDTHS, mmd
 from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS
@@ -35,6 +36,8 @@ class DISCOVRModule(DisentangledModule):
         Standard deviation of the Gaussian decoder of z alone; that of the other decoder by default.
     narrow_z
         How many times narrower the convolutions of the decoder of z alone are than those of the other decoder.
+    mmd_bandwidths
+        Of the kernels of the weight ``mmd``; see :func:`~discovr_sc.module.alignment.mmd`.
     adversary
         ``"reconstruction"`` (the paper), ``"latent"`` (its ablation) or ``"both"``.
     **kwargs
@@ -54,12 +57,16 @@ class DISCOVRModule(DisentangledModule):
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
         narrow_z: int = 1,
+        mmd_bandwidths: Sequence[float] = BANDWIDTHS,
         adversary: str = "reconstruction",
         **kwargs,
     ):
         if narrow_z < 1:
             raise ValueError(f"narrow_z={narrow_z}; give a whole number of at least 1.")
+        if len(mmd_bandwidths) == 0 or min(mmd_bandwidths) <= 0:
+            raise ValueError(f"mmd_bandwidths={mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
         self._narrow_z = narrow_z
+        self._mmd_bandwidths = tuple(mmd_bandwidths)
         self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
         likelihood_z = likelihood_z or NOT_INFLATED.get(likelihood, likelihood)
         self._likelihood_z_cls = choose(LIKELIHOODS, "likelihood_z", likelihood_z)
@@ -81,6 +88,19 @@ class DISCOVRModule(DisentangledModule):
         self.decoder_z = self.networks.narrowed(self._narrow_z).decoder(
             self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont
         )
+
+    @torch.no_grad()
+    def start_alike(self) -> None:
+        """See :meth:`DisentangledModule.start_alike`; the decoder of z alone starts as the other one's part for z."""
+        super().start_alike()
+        if self._narrow_z > 1:
+            return
+        of_both = dict(self.decoder.named_parameters())
+        for name, parameter in self.decoder_z.named_parameters():
+            if name in of_both and parameter.shape == of_both[name].shape:
+                parameter.copy_(of_both[name])
+        first = next(self.decoder_z.parameters())
+        first[:, : self.n_latent_z] = next(self.decoder.parameters())[:, : self.n_latent_z]
 
     def posteriors(self, x, y, given, latents):
         """See :meth:`EvidenceMixin.posteriors`; runs the encoders of these latents only."""
@@ -122,7 +142,7 @@ class DISCOVRModule(DisentangledModule):
             terms["adv"] = (a.adv, log_g)
         if a.mmd > 0:
             known = q["y"] >= 0
-            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions)
+            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, self._mmd_bandwidths)
             terms["mmd"] = (a.mmd, distance.expand(len(x)))
         return terms
 

@@ -148,8 +148,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
         self.build_networks()
         if self.prior.in_space_of_z:
-            # Else w may learn the mirror image of z, which the prior then fights for good.
-            copy_shared_weights(self.z_encoder, self.w_encoder)
+            self.start_alike()
         self.adversary = self._build_adversary(adversary)
 
     # Parts ----------------------------------------------------------------------------------------------------
@@ -161,6 +160,17 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         self.decoder = self.networks.decoder(
             self.n_latent_z + self.n_latent_w, self.likelihood.heads, self.n_cats, self.n_cont
         )
+
+    @torch.no_grad()
+    def start_alike(self) -> None:
+        """Let both latents, and the decoder's use of them, start alike, where the prior puts them into one space.
+
+        Else w may learn the mirror image of z, which the prior then fights for good. A subclass with more networks
+        extends this.
+        """
+        copy_shared_weights(self.z_encoder, self.w_encoder)
+        first = next(self.decoder.parameters())
+        first[:, self.n_latent_z : 2 * self.n_latent_z] = first[:, : self.n_latent_z]
 
     def encoder_covariates(self, latent: str) -> tuple[tuple[int, ...], int]:
         """Numbers of categories and of continuous covariates that the encoder of a latent sees."""
