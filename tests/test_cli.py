@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import anndata
 import pytest
 
-from discovr_sc import cli, data
+from discovr_sc import __version__, cli, data
 
 
 def test_demo_falls_back_to_the_simulator_and_says_so(tmp_path, monkeypatch, capsys):
@@ -35,6 +38,11 @@ def test_unknown_commands_fail(capsys):
         cli.main(["fly"])
     assert exit_info.value.code == 2
     assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "discovr_sc", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == __version__
 
 
 @pytest.fixture
