@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -102,6 +103,7 @@ def test_report_has_tables_ranks_and_figures(tmp_path, name):
     text = write_report(results, "tiny")
     assert "| discovr-paper |" in text
     assert "Rank by closeness" in text
+    assert re.search(r"discovr-paper against diva.*: first on \d+ of 12", text)
     figures = sorted(path.name for path in tmp_path.glob("*.png"))
     assert figures == (["parametric_posteriors.png"] if name == "parametric" else ["swiss_roll_latents.png"])
     merged = results.against_published("tiny")

@@ -48,7 +48,20 @@ def _ranks(results: Results, variant: str, preset: str) -> str:
         return ""
     listed = [method for methods in blocks.values() for method in methods]
     ranks = metrics.rank_methods(table.loc[listed, columns], truth, blocks)
-    return "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n" + _markdown(ranks)
+    text = "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n" + _markdown(ranks)
+    return text + _firsts(table.loc[listed, columns], truth, blocks)
+
+
+def _firsts(table, truth: dict[str, float], blocks: dict[str, list[str]]) -> str:
+    """On how many columns each of our variants comes first among the methods of others in its block."""
+    sentences = []
+    for methods in blocks.values():
+        others = [method for method in methods if not method.startswith("discovr")]
+        for ours in (method for method in methods if method.startswith("discovr") and others):
+            ranks = metrics.rank_methods(table.loc[[*others, ours]], truth, {"block": [*others, ours]})
+            n_first = int((ranks.loc[ours, list(truth)] == 1).sum())
+            sentences.append(f"{ours} against {', '.join(others)}: first on {n_first} of {len(truth)}.")
+    return "\n" + " ".join(sentences) + "\n" if sentences else ""
 
 
 def _markdown(table) -> str:
