@@ -49,7 +49,7 @@ LINES = (
     Line("swiss_roll", "mine_wz", "Swiss roll: I(w; z), nats", "low", "flip=0.3"),
     Line("swiss_roll", "delta_bayes_w", "Swiss roll: Delta-Bayes of w, points", "low", "flip=0.3"),
     Line("swiss_roll", "z_r2", "Swiss roll: the roll's plane read from z, R2", "high", "flip=0.3"),
-    Line("parametric", "kl_z", "Parametric model: KL of q(z|x) from the truth", "low"),
+    Line("parametric", "kl_z", "Parametric model: KL of the posterior of z from the truth", "low"),
     Line("parametric", "delta_bayes_w", "Parametric model: Delta-Bayes of w, points", "low"),
     Line("colored_mnist", "marginal_rmse", "Coloured MNIST: error of z-only digits", "low", "flip=0.3"),
 )
