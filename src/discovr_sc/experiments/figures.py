@@ -76,6 +76,8 @@ def _roll_figure(arrays: dict[str, np.ndarray]) -> Figure:
         ax = figure.add_subplot(2, 5, (i, i + 5), projection="3d")
         ax.scatter(*arrays[key].T, c=arrays["y"], cmap="coolwarm", s=3)
         ax.set(title=title, xticklabels=[], yticklabels=[], zticklabels=[], xlabel="plane", ylabel="length")
+        limits = zip(arrays["x"].min(0), arrays["x"].max(0), strict=True)  # of the data, for all three
+        ax.set(**dict(zip(("xlim", "ylim", "zlim"), limits, strict=True)))
         ax.view_init(12, -70)
     for row, latent in enumerate(("z", "w")):
         for column, (name, cmap) in enumerate((("y", "coolwarm"), ("t", "viridis"))):
