@@ -70,13 +70,17 @@ def test_a_study_is_run_once_and_resumed(tmp_path, count_runs, monkeypatch):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_rows_of_other_settings_are_run_anew(tmp_path, count_runs):
+def test_rows_of_other_settings_are_run_anew_and_the_user_is_told(tmp_path, count_runs, capsys):
     study = tiny("parametric", methods=("diva",))
     run_study(study, tmp_path, n_seeds=1, jobs=1)
     changed = replace(study, presets={"tiny": replace(TINY, max_epochs=1)})
     count_runs.clear()
+    assert "other settings" not in capsys.readouterr().out
+    assert Results.open(changed, tmp_path).outdated == ["|tiny|diva|0"]
     run_study(changed, tmp_path, n_seeds=1, jobs=1)
     assert len(count_runs) == 1
+    assert "1 rows made with other settings than this version's, such as '|tiny|diva|0'" in capsys.readouterr().out
+    assert Results.open(changed, tmp_path).outdated == []
 
 
 def test_one_row_gives_the_same_numbers_again():

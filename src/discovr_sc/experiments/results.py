@@ -37,13 +37,23 @@ class Results:
         Tidy: columns study, variant, preset, method, seed, metric, value.
     made_by
         For every row (``variant|preset|method|seed``) the fingerprint of its settings, the command and the version.
+    outdated
+        Rows of the files that were made with other settings than the study's: left out, and gone with the next write.
     """
 
-    def __init__(self, study: Study, folder: Path, table: pd.DataFrame, made_by: dict[str, dict[str, str]]):
+    def __init__(
+        self,
+        study: Study,
+        folder: Path,
+        table: pd.DataFrame,
+        made_by: dict[str, dict[str, str]],
+        outdated: Sequence[str] = (),
+    ):
         self.study = study
         self.folder = folder
         self.table = table
         self.made_by = made_by
+        self.outdated = list(outdated)
 
     @classmethod
     def open(cls, study: Study, folder: str | Path) -> Results:
@@ -56,7 +66,8 @@ class Results:
         made_by = json.loads(meta.read_text())["rows"]
         results = cls(study, folder, table, made_by)
         current = {key: made for key, made in made_by.items() if results._is_current(key, made)}
-        return cls(study, folder, table[_keys(table).isin(current)].reset_index(drop=True), current)
+        table = table[_keys(table).isin(current)].reset_index(drop=True)
+        return cls(study, folder, table, current, outdated=sorted(made_by.keys() - current.keys()))
 
     def has(self, row: Row) -> bool:
         """Whether a row is done."""

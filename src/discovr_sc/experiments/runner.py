@@ -82,6 +82,13 @@ def run_study(
     results = Results.open(study, out)
     todo = [row for row in rows if not results.has(row)]
     print(f"{study.name}: {len(rows)} rows, {len(rows) - len(todo)} of them done", flush=True)
+    if results.outdated and todo:
+        print(
+            f"{results.folder} also has {len(results.outdated)} rows made with other settings than this version's, "
+            f"such as {results.outdated[0]!r}: the first new row replaces them all. To keep them, stop now and choose "
+            "another folder.",
+            flush=True,
+        )
     started = time.time()
     for done, (row, (metrics, sketch)) in enumerate(_work(study, todo, jobs), start=1):
         results.add(row, metrics, command, sketch)
