@@ -60,6 +60,16 @@ def test_every_method_is_scored_and_drawn(cells, tmp_path):
     assert figures == {"kang_umap_z.png", "kang_umap_w.png", "kang_genes.png"}
 
 
+def test_a_fetched_file_without_fine_types_and_donors_is_enough(cells, tmp_path):
+    cells.obs = cells.obs.drop(columns=["seurat_annotations", "donor"])
+    results = run_study(replace(STUDIES["kang"], presets={"tiny": TINY}), tmp_path, n_seeds=1, methods=["pca"], jobs=1)
+    scored = set(results.table["metric"])
+    assert {"probe_z_type_8", "nmi_z_type_8"} <= scored
+    assert not any(metric.endswith("_13") for metric in scored)
+    write_report(results, "tiny")
+    assert (tmp_path / "kang_umap_z.png").exists()
+
+
 @pytest.mark.slow
 def test_ablations_draw_the_trade_off(cells, tmp_path):
     study = replace(STUDIES["kang-ablations"], presets={"tiny": TINY})

@@ -47,14 +47,13 @@ PRESETS = {
 def load_kang() -> AnnData:
     """All cells, with the interferon score of each."""
     adata = data.kang()
-    for column in TYPES.values():
-        if column not in adata.obs:
-            raise ValueError(
-                f"the Kang file has no column {column!r}, which this study scores; name the folder of the full file in "
-                "DISCOVR_SC_DATA."
-            )
     adata.obs["response"] = response_score(adata)
     return adata
+
+
+def types_of(adata: AnnData) -> dict[str, str]:
+    """Columns of cell types by their number, coarse ones first; a fetched file has no fine ones."""
+    return {n_types: column for n_types, column in TYPES.items() if column in adata.obs}
 
 
 def response_score(adata: AnnData, n_genes: int = 50) -> np.ndarray:
@@ -81,7 +80,8 @@ def make_kang(preset: Preset, seed: int, held_out: str = "test") -> Task:
         ``"test"``, or ``"validation"`` for a search, which must not see the test cells.
     """
     adata = load_kang()
-    groups = adata.obs[CONDITION].astype(str) + adata.obs[TYPES["13"]].astype(str)
+    finest = list(types_of(adata).values())[-1]
+    groups = adata.obs[CONDITION].astype(str) + adata.obs[finest].astype(str)
     train, evaluation = split(np.arange(adata.n_obs), groups, SPLIT_SEED)
     if held_out == "validation":
         train, evaluation = split(train, groups, seed)
@@ -177,9 +177,9 @@ def condition_metrics(run: Run, z: Mapping[str, np.ndarray]) -> dict[str, float]
 
 
 def type_metrics(run: Run, z: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """What z tells of the cell type, for both annotations."""
+    """What z tells of the cell type, for each annotation."""
     values = {}
-    for n_types, column in TYPES.items():
+    for n_types, column in types_of(run.train).items():
         labels = labels_of(run, column)
         values |= {
             f"probe_z_type_{n_types}": metrics.probe(**probe_args(z, labels), kind="knn", seed=run.seed).accuracy,
@@ -256,7 +256,7 @@ def gene_moments(run: Run) -> dict[str, np.ndarray]:
 def sketch_kang(run: Run) -> dict[str, np.ndarray]:
     """UMAPs of the latents of the evaluation cells with their labels and, for DisCoVR, the moments of genes."""
     cells = run.evaluation
-    columns = {"type": TYPES["8"], "condition": CONDITION, "donor": "donor"}
+    columns = {"type": TYPES["8"], "condition": CONDITION} | ({"donor": "donor"} if "donor" in cells.obs else {})
     arrays = {name: cells.obs[column].astype(str).to_numpy().astype(str) for name, column in columns.items()}
     arrays["umap_z"] = umap_of(run.model.get_latent_representation(cells), run.seed)
     if not isinstance(run.model, DisentangledModel):

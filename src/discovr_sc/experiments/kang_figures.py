@@ -16,7 +16,11 @@ def draw_kang(results: Results, preset: str) -> dict[str, Figure]:
     arrays = {method: found for (_, method), found in results.sketches(preset).items()}
     if not arrays:
         return {}
-    figures = {f"umap_{latent}": _umaps(arrays, latent) for latent in ("z", "w")}
+    figures = {
+        f"umap_{latent}": _umaps(arrays, latent)
+        for latent in ("z", "w")
+        if any(f"umap_{latent}" in found for found in arrays.values())
+    }
     if "discovr" in arrays:
         figures["genes"] = _genes_figure(arrays["discovr"])
     return figures
@@ -24,9 +28,9 @@ def draw_kang(results: Results, preset: str) -> dict[str, Figure]:
 
 def _umaps(arrays: dict[str, dict[str, np.ndarray]], latent: str) -> Figure:
     arrays = {method: found for method, found in arrays.items() if f"umap_{latent}" in found}
-    labels = ("type", "condition", "donor")
+    labels = [label for label in ("type", "condition", "donor") if all(label in found for found in arrays.values())]
     figure, axes = plt.subplots(
-        len(labels), len(arrays), figsize=(2.4 * len(arrays), 7), squeeze=False, layout="constrained"
+        len(labels), len(arrays), figsize=(2.4 * len(arrays), 2.4 * len(labels)), squeeze=False, layout="constrained"
     )
     for column, (method, found) in zip(axes.T, arrays.items(), strict=True):
         order = np.random.default_rng(0).permutation(len(found["type"]))
@@ -89,11 +93,13 @@ def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figu
     for (_, method), point in (_trade_off_points(methods, preset) if methods is not None else {}).items():
         ax.plot(*point, "s", color="tab:grey", markersize=4)
         ax.annotate(method, point, fontsize=7, xytext=(3, -8), textcoords="offset points")
-    ax.set(xlabel="condition read from z (best probe; lower is better)", ylabel="type read from z (13, kNN probe)")
+    ax.set(xlabel="condition read from z (best probe; lower is better)", ylabel="type read from z (kNN probe)")
     ax.legend(loc="lower right")
     return figure
 
 
 def _trade_off_points(results: Results, preset: str) -> dict[tuple[str, str], tuple[float, float]]:
+    """Probes of the condition and of the finest types, by variant and method."""
     means = results.means(preset).pivot(index=["variant", "method"], columns="metric", values="mean")
-    return {key: (row["probe_z_condition"], row["probe_z_type_13"]) for key, row in means.iterrows()}
+    types = "probe_z_type_13" if "probe_z_type_13" in means else "probe_z_type_8"
+    return {key: (row["probe_z_condition"], row[types]) for key, row in means.iterrows()}
