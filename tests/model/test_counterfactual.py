@@ -97,8 +97,11 @@ def test_cells_that_were_not_seen_and_conditions_that_are_not_known(model, cells
 def test_every_method_predicts_in_each_of_its_ways(small, model_cls):
     model = small(model_cls)
     for by in model.counterfactual_ways:
-        result = model.predict_counterfactual(target="treated_2", by=by, n_samples=2)
+        result, other = (
+            model.predict_counterfactual(target=target, by=by, n_samples=2) for target in ("treated_2", "treated_1")
+        )
         np.testing.assert_allclose(result.X.sum(1), 1, rtol=1e-4)
+        assert np.abs(result.X - other.X).max() > 0  # the target matters
     for by in {"analogy", "posterior", "prior", "neighbors"} - set(model.counterfactual_ways):
         with pytest.raises(ValueError, match=f"by='{by}' is not a way {model_cls.__name__} has"):
             model.predict_counterfactual(target="treated_2", by=by)
@@ -135,3 +138,38 @@ def test_neighbours_need_cells_of_the_target(small, counts, tmp_path):
     with pytest.raises(ValueError, match="'treated_1', but the model's AnnData has none"):
         loaded.predict_counterfactual(target="treated_1", by="neighbors")
     assert loaded.predict_counterfactual(target="treated_1", by="prior").n_obs == controls.n_obs
+    with pytest.raises(ValueError, match="counterparts among cells of condition 'treated_1'.*has none"):
+        loaded.predict_counterfactual(counts.copy(), target="control")
+
+
+def test_a_model_without_data_does_not_take_its_first_cells_for_training_cells(small, counts, tmp_path):
+    expected = small(DISCOVR).get_latent_representation()
+    small(DISCOVR).save(tmp_path / "model", overwrite=True)
+    loaded = DISCOVR.load(tmp_path / "model", adata=False)
+    for cells in (counts[:50].copy(), counts.copy()):
+        assert loaded.predict_counterfactual(cells, target="control", by="prior").n_obs == cells.n_obs
+        assert loaded.get_normalized_expression(cells, kind="marginal").shape == cells.shape
+        assert loaded.get_latent_representation(cells).shape == expected[: cells.n_obs].shape
+        assert loaded.adata is None
+    with pytest.raises(ValueError, match="the model has no data; load it with the cells"):
+        loaded.predict_counterfactual(counts.copy(), target="control")
+    with pytest.raises(ValueError, match="The model was loaded without data"):
+        loaded.get_latent_representation()
+    new = counts[:40].copy()
+    new.obs["condition"] = "new"
+    with pytest.raises(ValueError, match="no counts of the cells that it was trained on"):
+        loaded.add_condition(new)
+
+
+def test_a_prediction_for_several_keys_names_and_sets_them_all(counts):
+    DISCOVR.setup_anndata(counts, ["condition", "lane"])
+    model = DISCOVR(counts, n_hidden=8)
+    model.train(max_epochs=1, enable_progress_bar=False)
+    result = model.predict_counterfactual(target="treated_2 & b", indices=np.arange(120) < 3)
+    source = counts.obs["condition"].astype(str).str.cat(counts.obs["lane"].astype(str), sep=" & ")
+    assert list(result.obs["source_condition"]) == list(source[:3])
+    assert set(result.obs["target_condition"]) == {"treated_2 & b"}
+    assert set(result.obs["condition"]) == {"treated_2"}
+    assert set(result.obs["lane"]) == {"b"}
+    # so the prediction can be asked about, in its new condition
+    assert model.get_latent_representation(result, kind="w").shape == (3, 2)

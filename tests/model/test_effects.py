@@ -49,9 +49,15 @@ def test_treated_cells_respond_and_controls_do_not(model, cells):
     effect = model.get_condition_effect(reference="control", n_samples=10, per_cell=False)
     assert effect.X is None
     assert effect.uns["condition_effect"]["against"] == "control"
+    assert {"mean_reference", "variance_reference"} < set(effect.var)
+    assert not {"mean_marginal", "variance_restored"} & set(effect.var)
     treated = (cells.obs["condition"] != "control").to_numpy()
     response = effect.obs["response"].to_numpy()
-    assert response[treated].mean() > 2 * response[~treated].mean()
+    np.testing.assert_allclose(response[~treated], 0, atol=1e-4)  # their own condition is the reference
+    # the simulated change of each gene, in the profile that all cells share, is what a treated cell has moved by
+    change = effect.var["lfc"].to_numpy() / treated.mean()
+    assert np.corrcoef(change, cells.var["effect_treated_1"])[0, 1] > 0.9
+    assert response[treated].min() > 0.01
 
 
 def test_some_cells_and_genes(model, cells):
@@ -60,6 +66,10 @@ def test_some_cells_and_genes(model, cells):
     assert list(effect.var_names) == genes
     assert list(effect.obs_names) == list(cells.obs_names[[4, 1]])
     assert list(effect.obs["condition"]) == list(cells.obs["condition"].iloc[[4, 1]])
+    mask = np.isin(np.arange(cells.n_obs), [1, 4])
+    masked = model.get_condition_effect(indices=mask, gene_list=genes, n_samples=5)
+    assert list(masked.obs_names) == list(cells.obs_names[[1, 4]])
+    np.testing.assert_allclose(masked.var["mean_data"], effect.var["mean_data"], rtol=1e-5)
 
 
 def test_methods_without_a_decoder_of_z_have_effects_too(counts):

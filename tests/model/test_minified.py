@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -63,7 +65,14 @@ def test_what_needs_counts_raises(counts):
         model.get_latent_representation(query)
     with pytest.raises(ValueError, match="minified already"):
         model.minify_adata()
-    with pytest.raises(ValueError, match="no counts of its old cells"):
+    for ask in (partial(model.predict_counterfactual, target="control"), model.get_condition_effect):
+        with pytest.raises(ValueError, match=f"{getattr(ask, 'func', ask).__name__} encodes counts"):
+            ask()
+    with pytest.raises(ValueError, match="differential_expression encodes counts"):
+        model.differential_expression(target="treated_1", reference="control")
+    with pytest.raises(ValueError, match="adata is minified: it has latents in place of counts"):
+        train(query).get_latent_representation(model.adata)
+    with pytest.raises(ValueError, match="no counts of the cells that it was trained on"):
         new = query[:40].copy()
         new.obs["condition"] = "new"
         model.add_condition(new)

@@ -245,7 +245,7 @@ def test_a_model_without_data_takes_old_cells(adata, tmp_path):
     old, new = split(adata, "condition", "treated_2")
     train(old).save(tmp_path / "model")
     model = DISCOVR.load(tmp_path / "model", adata=False)
-    with pytest.raises(ValueError, match="no counts of its old cells; give them as old_cells"):
+    with pytest.raises(ValueError, match="no counts of the cells that it was trained on; give them as old_cells"):
         model.add_condition(new, max_epochs=1)
     extended = model.add_condition(new, old_cells=old[:60], max_epochs=1, **QUIET)
     assert extended.adata.n_obs == 60 + new.n_obs

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from discovr_sc import CVAE, DISCOVR, metrics
 
@@ -30,6 +32,15 @@ def test_report_is_tidy_and_complete(model):
     probes = report[report["metric"].str.startswith("probe")]
     assert (probes["low"] <= probes["value"]).all()
     assert (probes["value"] <= probes["high"]).all()
+
+
+def test_one_seed_one_report_and_torch_is_left_alone(model):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, again = (model.disentanglement_report(probes=("knn",), seed=1) for _ in range(2))
+    pd.testing.assert_frame_equal(first, again)
+    assert torch.rand(1) == expected
 
 
 def test_held_out_probes_are_fitted_on_training_cells_and_scored_on_the_others(model, counts):

@@ -186,6 +186,12 @@ def test_the_condition_cannot_be_a_covariate_as_well(counts, argument):
     assert untouched(counts)
 
 
+def test_a_key_may_have_the_name_of_the_condition_in_its_own(counts):
+    counts.obs["condition_batch"] = counts.obs["lane"]
+    DISCOVR.setup_anndata(counts, "condition", batch_key="condition_batch")
+    assert DISCOVR(counts).summary_stats.n_batch == 2
+
+
 def test_a_measurement_is_no_condition(counts):
     with pytest.raises(ValueError, match="condition_key 'age' holds 120 different numbers"):
         DISCOVR.setup_anndata(counts, "age")

@@ -129,8 +129,9 @@ class Results:
         found = {}
         for variant in self.study.variants:
             for method in self.study.methods:
-                path = self._sketches / f"{variant}|{preset}|{method}|{self.study.first_seed}.npz"
-                if path.exists():
+                key = f"{variant}|{preset}|{method}|{self.study.first_seed}"
+                path = self._sketches / f"{key}.npz"
+                if key in self.made_by and path.exists():
                     with np.load(path) as arrays:
                         found[variant, method] = dict(arrays)
         return found

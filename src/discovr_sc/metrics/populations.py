@@ -52,7 +52,7 @@ def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None
     >>> mean_score([[0.0, 1.0, 2.0]], [[1.0, 3.0, 5.0]])
     MeanScore(r2=1.0, determination=-0.75)
     """
-    predicted, real = _same_features(predicted, real)
+    predicted, real = _same_features(predicted=predicted, real=real)
     columns = slice(None) if features is None else np.asarray(features)
     p, r = predicted.mean(0)[columns], real.mean(0)[columns]
     if len(r) < 2 or np.ptp(r) == 0:
@@ -91,7 +91,7 @@ def energy_distance(x: ArrayLike, y: ArrayLike, *, max_cells: int = 1000, seed: 
     >>> energy_distance([[0.0], [0.0]], [[3.0], [3.0]])
     6.0
     """
-    x, y = _same_features(x, y)
+    x, y = _same_features(x=x, y=y)
     for name, cells in {"x": x, "y": y}.items():
         if len(cells) < 2:
             raise ValueError(f"{name} has {len(cells)} cells; pass at least 2")
@@ -104,8 +104,9 @@ def _mean_distance_within(x: NDArray[np.float64]) -> float:
     return cdist(x, x).sum() / (len(x) * (len(x) - 1))
 
 
-def _same_features(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    x, y = as_matrix("predicted", x), as_matrix("real", y)
+def _same_features(**populations: ArrayLike) -> list[NDArray[np.float64]]:
+    """Two populations as matrices; their names are for messages."""
+    x, y = (as_matrix(name, population) for name, population in populations.items())
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"the populations have {x.shape[1]} and {y.shape[1]} features; pass the same features of both")
-    return x, y
+    return [x, y]

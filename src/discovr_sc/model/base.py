@@ -345,4 +345,9 @@ class DisentangledModel(
         if adata is not None and adata is not self.adata:
             check_query(adata, self.registry)
             self._check_data(adata)
-        return super()._validate_anndata(adata, copy_if_view)
+        has_own_data = self.adata is not None
+        adata = super()._validate_anndata(adata, copy_if_view)
+        if not has_own_data:
+            # scvi-tools takes the first cells that such a model is asked about for its own data.
+            self._adata = None
+        return adata

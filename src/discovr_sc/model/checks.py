@@ -65,8 +65,8 @@ def check_new_conditions(adata: AnnData, registry: dict) -> None:
     n_missing = int(labels.isna().sum())
     if n_missing:
         raise ValueError(
-            f"adata.obs[{keys[0]!r}] has no label for {n_missing} of {adata.n_obs} cells; new conditions are learned "
-            "from cells that have one. Drop the others."
+            f"condition_key {arguments['condition_key']!r} has no label for {n_missing} of {adata.n_obs} cells; new "
+            "conditions are learned from cells that have one. Drop the others."
         )
     known = registry["field_registries"][REGISTRY_KEYS.LABELS_KEY]["state_registry"]["categorical_mapping"]
     old = [name for name in labels.cat.categories if name in set(known)]
@@ -129,7 +129,7 @@ def check_condition(adata: AnnData, condition_key: str | Sequence[str], unlabele
     if n_missing and unlabeled_category is None:
         raise ValueError(
             f"condition_key {condition_key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
-            f"(adata[adata.obs[{keys[0]!r}].notna()].copy()), fill in their condition, or say with "
+            f"(adata[adata.obs[{keys}].notna().all(axis=1)].copy()), fill in their condition, or say with "
             "unlabeled_category=... that it is unknown."
         )
     counts = labels.value_counts()
@@ -151,7 +151,8 @@ def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
     for argument, condition in product(
         ("batch_key", "categorical_covariate_keys"), condition_keys(arguments["condition_key"])
     ):
-        if condition == arguments[argument] or condition in (arguments[argument] or ()):
+        keys = arguments[argument] or []
+        if condition in ([keys] if isinstance(keys, str) else keys):
             raise ValueError(
                 f"{argument} and condition_key both name {condition!r}: decoders that see the condition beside z "
                 f"cannot average it out. Leave it out of {argument}."
@@ -252,8 +253,8 @@ def check_counts(matrix, place: str) -> None:
         empty = np.flatnonzero(np.asarray(matrix.sum(axis=1)).ravel() == 0)
         if len(empty):
             raise ValueError(
-                f"{place} has {len(empty)} cells with no counts (the first is row {empty[0]}); remove them with "
-                "scanpy.pp.filter_cells(adata, min_counts=1)."
+                f"{place} has {len(empty)} cells with no counts (the first is row {empty[0]}); remove them, in "
+                "adata.X with scanpy.pp.filter_cells(adata, min_counts=1)."
             )
     if not is_count_matrix(matrix):
         warnings.warn(
@@ -269,8 +270,8 @@ def check_unit_interval(matrix, place: str) -> None:
     values = _values_in_memory(matrix)
     if values is not None and values.dtype != np.uint8 and (values.min() < 0 or values.max() > 1):
         raise ValueError(
-            f"{place} has values from {values.min():.4g} to {values.max():.4g}, but likelihood='bernoulli' takes "
-            "values in [0, 1] (or bytes); rescale them, or use likelihood='gaussian'."
+            f"{place} has values from {values.min():.4g} to {values.max():.4g}, but likelihoods 'bernoulli' and "
+            "'image-gaussian' take values in [0, 1] (or bytes); rescale them, or use likelihood='gaussian'."
         )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,6 +10,8 @@ import torch
 from anndata import AnnData
 from scvi import REGISTRY_KEYS
 
+from discovr_sc.model.conditions import SEPARATOR, condition_labels
+from discovr_sc.model.draws import row_numbers, seeded
 from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
 
 #: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
@@ -60,7 +61,7 @@ class CounterfactualMixin:
         kind
             ``"scale"``: normalised expression, which sums to 1 over genes. ``"counts"``: counts drawn from the
             likelihood at the cell's own total (or size factor), with the noise that real cells have. Models of other
-            data than counts predict the mean in the data's units and ignore this.
+            data than counts predict the mean in the data's units; leave this out.
         by
             ``"analogy"``: the cell as decoded from its own z and w, plus the difference between what a like cell of
             the target condition and its counterpart in the cell's own condition decode to. The other ways decode the
@@ -79,7 +80,7 @@ class CounterfactualMixin:
         Returns
         -------
         AnnData with the cells' own names, the prediction in ``X`` (in ``obsm`` for models with ``tensor_key``), and in
-        ``obs`` the cells' columns and ``source_condition`` and ``target_condition``; the column of conditions has the
+        ``obs`` the cells' columns and ``source_condition`` and ``target_condition``; the columns of conditions have the
         target. ``uns["counterfactual"]`` has units and settings.
 
         Examples
@@ -94,6 +95,7 @@ class CounterfactualMixin:
         ((3, 50), 3.0)
         """
         self._check_if_trained(warn=False)
+        self._check_has_counts("predict_counterfactual")
         if kind not in N_SAMPLES:
             raise ValueError(f"kind={kind!r} is not known; choose from {list(N_SAMPLES)}.")
         if kind == "counts" and not self.module.likelihood.counts:
@@ -132,8 +134,10 @@ class CounterfactualMixin:
             raise ValueError(f"n_neighbors={n_neighbors}; give a whole number of at least 1.")
         if by in ("posterior", "prior"):
             return {"posterior": FromPosterior, "prior": FromPrior}[by]()
-        way_cls = {"analogy": ByAnalogy, "neighbors": FromNeighbors}[by]
-        return way_cls(self._moments_by_condition(by, code), code, n_neighbors)
+        moments = self._moments_by_condition(by, code)
+        if by == "neighbors":
+            return FromNeighbors(moments, code, n_neighbors)
+        return ByAnalogy(moments, code, n_neighbors, names=list(self.conditions))
 
     def _moments_by_condition(self, by: str, code: int) -> dict[int, tuple[np.ndarray, ...]]:
         """Posterior means of z, and means and variances of w, of the model's own cells, by condition."""
@@ -178,23 +182,21 @@ class CounterfactualMixin:
     def _as_anndata(
         self, adata: AnnData, indices: Sequence[int] | None, values: np.ndarray, kind: str, settings: dict
     ) -> AnnData:
-        rows = slice(None) if indices is None else np.asarray(indices)
-        obs = adata.obs.iloc[rows].copy()
+        arguments = self.registry["setup_args"]
+        obs = adata.obs.iloc[row_numbers(indices, adata.n_obs)].copy()
         obs = obs.drop(columns=[column for column in obs if column.startswith("_scvi")])
-        key = self.condition_key
-        obs["source_condition"] = obs.get(key, np.nan)
-        obs["target_condition"] = obs[key] = settings["target"]
-        tensor_key = self.registry["setup_args"]["tensor_key"]
+        target, keys = settings["target"], self.condition_keys
+        obs["source_condition"] = (
+            condition_labels(obs, arguments["condition_key"], arguments.get("unlabeled_category"))
+            if all(key in obs for key in keys)
+            else np.nan
+        )
+        obs["target_condition"] = target
+        for key, label in zip(keys, target.split(SEPARATOR) if len(keys) > 1 else [target], strict=True):
+            obs[key] = label
+        tensor_key = arguments["tensor_key"]
         units = UNITS[kind if self.module.likelihood.counts else "reconstruction"]
         uns = {"counterfactual": {"units": units} | settings}
         if tensor_key is not None:
             return AnnData(obs=obs, obsm={tensor_key: values}, uns=uns)
         return AnnData(values, obs=obs, var=adata.var[[]].copy(), uns=uns)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw from torch's generators with a seed, and leave them as they were; loaders of data draw from them, too."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield

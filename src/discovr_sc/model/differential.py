@@ -14,7 +14,8 @@ from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
 from discovr_sc.model.checks import check_columns
-from discovr_sc.model.counterfactual import N_NEIGHBORS, seeded
+from discovr_sc.model.counterfactual import N_NEIGHBORS
+from discovr_sc.model.draws import seeded
 
 #: Numbers of one array of posterior samples, of which the computation holds several at once.
 MAX_FLOATS = 10_000_000
@@ -84,9 +85,9 @@ class DifferentialMixin:
             Some groups only.
         mode
             ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
-            conditions) under the target and under the reference, so that differences between cells do not count; the
-            error of the prediction itself is not in the probabilities, so more genes are called than ``fdr`` allows
-            for.
+            conditions, no others) under the target and under the reference, so that differences between cells do not
+            count; the error of the prediction itself is not in the probabilities, so more genes are called than ``fdr``
+            allows for.
         by
             For ``mode="counterfactual"``: see :meth:`predict_counterfactual`.
         delta
@@ -99,7 +100,8 @@ class DifferentialMixin:
             Added to expression in counts per 10,000, for the probabilities; it keeps genes that are hardly expressed
             from being called. The reported fold changes have a thousandth of it, as in scvi-tools.
         batch_correction
-            Decode the cells of both populations in batches drawn at random, not in their own.
+            Decode the cells of both populations in batches drawn at random, not in their own: each pair of samples
+            in one batch.
         seed
             Of the samples.
         batch_size
@@ -124,6 +126,7 @@ class DifferentialMixin:
         [50, 50, 50, 50]
         """
         self._check_if_trained(warn=False)
+        self._check_has_counts("differential_expression")
         if not self.module.likelihood.counts:
             raise ValueError("differential_expression is for counts (likelihood 'zinb' or 'nb').")
         if mode not in ("observed", "counterfactual"):
@@ -155,7 +158,8 @@ class DifferentialMixin:
     def _compared(self, target: str | None, reference: str | None) -> tuple[int, int]:
         """Codes of the conditions to compare."""
         if len(self.conditions) > 2 and (target is None or reference is None):
-            raise ValueError(f"name target and reference: there are {len(self.conditions)} {list(self.conditions)}.")
+            known = list(self.conditions)
+            raise ValueError(f"name target and reference: there are {len(known)} conditions, {known}.")
         codes = {}
         for argument, condition in {"target": target, "reference": reference}.items():
             codes[argument] = None if condition is None else self._condition_code(condition, argument)
@@ -174,7 +178,12 @@ class DifferentialMixin:
         manager = self.get_anndata_manager(adata, required=True)
         codes = manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
         if mode == "counterfactual":
-            cells = np.flatnonzero(members)
+            cells = np.flatnonzero(members & np.isin(codes, (target, reference)))
+            if not len(cells):
+                raise ValueError(
+                    f"group {name!r} has no cells of conditions {self.conditions[target]!r} and "
+                    f"{self.conditions[reference]!r}; leave it out with groups=..."
+                )
             return Population(cells, target), Population(cells, reference)
         found = [np.flatnonzero(members & (codes == code)) for code in (target, reference)]
         for code, cells in zip((target, reference), found, strict=True):
@@ -219,13 +228,14 @@ class ExpressionSampler:
         self._rng = np.random.default_rng(seed)
 
     def shuffle_batches(self) -> None:
-        """Have cells of all populations decoded in batches drawn uniformly."""
+        """Have cells decoded in batches drawn uniformly, the same for the samples of a pair."""
         n_batch = self.model.summary_stats.n_batch
-        for latents in self._latents:
-            for i, decodable in enumerate(latents):
-                *others, batch = decodable.given.cats
-                drawn = torch.as_tensor(self._rng.integers(n_batch, size=batch.shape), device=batch.device)
-                latents[i] = decodable._replace(given=decodable.given._replace(cats=(*others, drawn)))
+        for i, first in enumerate(self._latents[0]):
+            batch = first.given.cats[-1]
+            drawn = torch.as_tensor(self._rng.integers(n_batch, size=batch.shape), device=batch.device)
+            for latents in self._latents:
+                given = latents[i].given
+                latents[i] = latents[i]._replace(given=given._replace(cats=(*given.cats[:-1], drawn)))
 
     def __call__(self, adata, indices, transform_batch, n_samples_overall) -> np.ndarray:
         """Expression ``(n_samples, genes of the block)`` of the population whose number is in ``indices``."""

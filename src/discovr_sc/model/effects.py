@@ -11,7 +11,8 @@ from anndata import AnnData
 
 from discovr_sc.data import log_counts
 from discovr_sc.model.checks import check_gene_list, find_data
-from discovr_sc.model.counterfactual import N_NEIGHBORS, seeded
+from discovr_sc.model.counterfactual import N_NEIGHBORS
+from discovr_sc.model.draws import row_numbers, seeded
 from discovr_sc.module.likelihoods import COUNTS_PER_CELL
 
 
@@ -65,7 +66,8 @@ class EffectMixin:
         normalised expression in nats, and the cell's condition.
         ``var``, over the cells: mean and variance of log(1 + counts per 10,000) of the data, of full and of marginal
         expression (``mean_data``, ``variance_full``, ...), ``variance_restored`` = variance_full - variance_marginal,
-        and ``lfc``, the mean of ``X``.
+        and ``lfc``, the mean of ``X``. With ``reference``, the cells as predicted in it stand in the place of marginal
+        expression (``mean_reference``, ``variance_reference``), and there is no ``variance_restored``.
 
         Examples
         --------
@@ -80,6 +82,7 @@ class EffectMixin:
         ((200, 50), 50)
         """
         self._check_if_trained(warn=False)
+        self._check_has_counts("get_condition_effect")
         if not self.module.likelihood.counts:
             raise ValueError("get_condition_effect is for counts (likelihood 'zinb' or 'nb').")
         if n_samples < 2:
@@ -95,11 +98,12 @@ class EffectMixin:
         columns = pd.Index(self.get_var_names()).get_indexer(genes)
         code = None if reference is None else self._condition_code(reference, "reference")
         adata = self._validate_anndata(adata)
-        rows = np.arange(adata.n_obs) if indices is None else np.asarray(indices)
+        rows = row_numbers(indices, adata.n_obs)
 
         tails = [(1 - level) / 2, (1 + level) / 2]
         scores, parts = [], {"X": [], "low": [], "high": []}
-        moments = {name: Moments() for name in ("data", "full", "marginal", "lfc")}
+        against = "marginal" if reference is None else "reference"
+        moments = {name: Moments() for name in ("data", "full", against, "lfc")}
         counts, _ = find_data(adata, self.registry["setup_args"]["layer"], None)
         with seeded(seed):
             way = None if reference is None else self._way(None, code, n_neighbors=N_NEIGHBORS)
@@ -112,7 +116,7 @@ class EffectMixin:
                 mean = lfc.mean(0).numpy()
                 moments["lfc"].add(mean)
                 moments["full"].add(np.log1p(full[:, columns].numpy()))
-                moments["marginal"].add(np.log1p(other[:, columns].numpy()))
+                moments[against].add(np.log1p(other[:, columns].numpy()))
                 moments["data"].add(log_counts(counts[rows[done : done + len(mean)]])[:, columns])
                 done += len(mean)
                 if per_cell:
@@ -167,9 +171,10 @@ class Moments:
 
 def _gene_table(genes: pd.Index, moments: dict[str, Moments]) -> pd.DataFrame:
     table = pd.DataFrame({"lfc": moments["lfc"].mean}, index=pd.Index(genes))
-    for name in ("data", "full", "marginal"):
+    for name in (name for name in moments if name != "lfc"):
         table[f"mean_{name}"], table[f"variance_{name}"] = moments[name].mean, moments[name].variance
-    table["variance_restored"] = table["variance_full"] - table["variance_marginal"]
+    if "marginal" in moments:
+        table["variance_restored"] = table["variance_full"] - table["variance_marginal"]
     return table
 
 

@@ -77,3 +77,19 @@ class MinifiedMixin(BaseMinifiedModeModelClass):
                 "about other cells."
             )
         return super()._validate_anndata(adata, copy_if_view)
+
+    def _make_data_loader(self, adata, *args, **kwargs):
+        if self.minified_data_type is None and minify_type(adata) is not None:
+            raise ValueError(
+                "adata is minified: it has latents in place of counts, and this model would encode zeros. Load the "
+                "model with it, load(folder, adata), or pass cells with counts."
+            )
+        return super()._make_data_loader(adata, *args, **kwargs)
+
+    def _check_has_counts(self, method: str) -> None:
+        """Raise where a method would need the counts of a model that answers from the latents it has kept."""
+        if self.minified_data_type is not None:
+            raise ValueError(
+                f"{method} encodes counts, but the model's data are minified; load the model with the cells that it "
+                "was trained on, not minified."
+            )

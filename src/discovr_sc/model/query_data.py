@@ -9,9 +9,9 @@ import anndata
 import numpy as np
 import torch
 from anndata import AnnData
-from scvi.model.base import ArchesMixin
+from scvi.model.base import ArchesMixin, BaseModelClass
 
-from discovr_sc.model.checks import check_new_conditions
+from discovr_sc.model.checks import check_new_conditions, fingerprint
 from discovr_sc.module.surgery import grow
 
 #: Cells that the training of a new condition shows the model by default, counted again in every epoch.
@@ -97,7 +97,10 @@ class QueryDataMixin(ArchesMixin):
 
     @staticmethod
     def prepare_query_anndata(
-        adata: AnnData, reference_model: str | Path, return_reference_var_names: bool = False, inplace: bool = True
+        adata: AnnData,
+        reference_model: str | Path | BaseModelClass,
+        return_reference_var_names: bool = False,
+        inplace: bool = True,
     ):
         """Give query data the reference's genes in its order; missing ones are filled with zeros.
 
@@ -219,10 +222,10 @@ class QueryDataMixin(ArchesMixin):
             return self._validate_anndata(old_cells.copy())
         if not old_cells:
             return None
-        if self.adata is None or self.minified_data_type is not None:
+        if self.adata is None or self.minified_data_type is not None or self.trained_on_ != fingerprint(self.adata):
             raise ValueError(
-                "the model has no counts of its old cells; give them as old_cells=..., or old_cells=False to do "
-                "without."
+                "the model has no counts of the cells that it was trained on; give them as old_cells=..., or "
+                "old_cells=False to do without."
             )
         return self.adata[np.sort(self.train_indices)].copy()
 

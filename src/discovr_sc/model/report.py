@@ -13,6 +13,7 @@ from anndata import AnnData
 from discovr_sc import metrics
 from discovr_sc.model.checks import fingerprint
 from discovr_sc.model.conditions import condition_labels
+from discovr_sc.model.draws import seeded
 
 if TYPE_CHECKING:
     from discovr_sc.model.base import DisentangledModel
@@ -41,8 +42,9 @@ def disentanglement_report(
     columns = _conditions(model) | ({} if labels_key is None else {labels_key: _shared_labels(adata, labels_key)})
     splits = list(_splits(model))
     labels = {key: _without_rare(key, column, splits) for key, column in columns.items()}
-    means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
-    samples = {latent: model.get_latent_representation(kind=latent, give_mean=False) for latent in model.latents}
+    with seeded(seed):
+        means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
+        samples = {latent: model.get_latent_representation(kind=latent, give_mean=False) for latent in model.latents}
 
     rows: list[dict[str, Any]] = []
     for split, train, cells in splits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -108,10 +108,15 @@ class ByAnalogy:
         See :class:`FromNeighbors`.
     n_neighbors
         How many like cells, and counterparts of each, to draw from.
+    names
+        Of the conditions, for messages.
     """
 
-    def __init__(self, moments: Mapping[int, tuple[np.ndarray, ...]], target: int, n_neighbors: int):
+    def __init__(
+        self, moments: Mapping[int, tuple[np.ndarray, ...]], target: int, n_neighbors: int, names: Sequence[str]
+    ):
         self._target = target
+        self._names = names
         self._latents = {code: np.hstack([z, w]) for code, (z, w, _) in moments.items()}
         self._search = {
             code: NearestNeighbors(n_neighbors=min(n_neighbors, len(latents))).fit(latents)
@@ -135,6 +140,11 @@ class ByAnalogy:
             # A cell that is in the target condition stays as it is.
             if code == self._target:
                 continue
+            if code not in self._search:
+                raise ValueError(
+                    f"by='analogy' looks for counterparts among cells of condition {self._names[code]!r}, but the "
+                    "model's AnnData has none; load the model with the cells it was trained on, or use by='neighbors'."
+                )
             cells, shift = source == code, self._shifts[code]
             there[cells] = self._latents[self._target][_pick(self._search[self._target], flat[cells] + shift)]
             here[cells] = self._latents[code][_pick(self._search[code], there[cells] - shift)]

@@ -149,7 +149,8 @@ class EvidenceMixin:
             loc = torch.stack([q[f"q{latent}"].loc for q in posteriors], dim=1)  # (n, K, n_latent)
             variance = torch.stack([q[f"q{latent}"].variance for q in posteriors], dim=1)
             mean = (probs.unsqueeze(-1) * loc).sum(1)
-            averages[latent] = mean, (probs.unsqueeze(-1) * (variance + loc**2)).sum(1) - mean**2
+            # A difference of means of squares could fall below 0 in single precision.
+            averages[latent] = mean, (probs.unsqueeze(-1) * (variance + (loc - mean.unsqueeze(1)) ** 2)).sum(1)
         return averages
 
     @torch.inference_mode()

@@ -53,7 +53,9 @@ def gene_variance(
     """
     table = effect.var if isinstance(effect, AnnData) else effect
     if "variance_restored" not in table:
-        raise KeyError("effect has no column 'variance_restored'; pass what model.get_condition_effect returns.")
+        raise KeyError(
+            "effect has no column 'variance_restored'; pass what model.get_condition_effect returns without reference."
+        )
     ax = new_axes(ax, (5.6, 4.4))
     looks = {
         "data": ("0.75", 6, "data"),
