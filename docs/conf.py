@@ -66,8 +66,10 @@ html_show_sourcelink = False
 #: Where the README's links lead on the site.
 README_LINKS = {
     "](docs/_static/": "](../_static/",
+    "](docs/installation.md)": "](../installation.md)",
     "](docs/architecture.md)": "](../architecture.md)",
     "](docs/results)": "](../results.md)",
+    "](docs/results.md)": "](../results.md)",
     "](notebooks)": "](../tutorials.md)",
     "](CONTRIBUTING.md)": "](../contributing.md)",
 }

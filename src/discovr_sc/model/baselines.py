@@ -87,7 +87,20 @@ class Baseline(DisentangledModel):
 
 
 class CSVAE(Baseline):
-    """Conditional subspace VAE; ``Weights(adv=0)`` is the paper's "No Adv.". See :class:`Baseline` for arguments."""
+    """Conditional subspace VAE. See :class:`Baseline` for arguments.
+
+    Without its adversary, as in the paper's "No Adv.", it is ``CSVAE.paper(adata, experiment, method="csvae-noadv")``.
+
+    Examples
+    --------
+    >>> from discovr_sc import CSVAE, data
+    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> CSVAE.setup_anndata(adata, condition_key="condition")
+    >>> model = CSVAE(adata)
+    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> model.get_latent_representation(kind="z").shape
+    (200, 10)
+    """
 
     _module_cls = CSVAEModule
     _paper_name = "csvae"
@@ -95,7 +108,18 @@ class CSVAE(Baseline):
 
 
 class HCSVAE(Baseline):
-    """CSVAE with one more latent level; takes ``n_latent_u``. See :class:`Baseline` for the other arguments."""
+    """CSVAE with one more latent level; takes ``n_latent_u``. See :class:`Baseline` for the other arguments.
+
+    Examples
+    --------
+    >>> from discovr_sc import HCSVAE, data
+    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> HCSVAE.setup_anndata(adata, condition_key="condition")
+    >>> model = HCSVAE(adata, n_latent_u=5)
+    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> model.get_latent_representation(kind="zw").shape
+    (200, 12)
+    """
 
     _module_cls = HCSVAEModule
     _paper_name = "hcsvae"
@@ -103,7 +127,18 @@ class HCSVAE(Baseline):
 
 
 class DIVA(Baseline):
-    """Domain-invariant VAE. See :class:`Baseline` for arguments."""
+    """Domain-invariant VAE. See :class:`Baseline` for arguments.
+
+    Examples
+    --------
+    >>> from discovr_sc import DIVA, data
+    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> DIVA.setup_anndata(adata, condition_key="condition")
+    >>> model = DIVA(adata)
+    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> model.get_latent_representation(kind="w").shape
+    (200, 2)
+    """
 
     _module_cls = DIVAModule
     _paper_name = "diva"
@@ -116,6 +151,16 @@ class CCVAE(Baseline):
     """Characteristic-capturing VAE; takes ``z_prior`` and ``n_classifier_samples``.
 
     See :class:`Baseline` for the other arguments.
+
+    Examples
+    --------
+    >>> from discovr_sc import CCVAE, data
+    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> CCVAE.setup_anndata(adata, condition_key="condition")
+    >>> model = CCVAE(adata, n_classifier_samples=10)
+    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> model.get_normalized_expression(kind="marginal").shape
+    (200, 50)
     """
 
     _module_cls = CCVAEModule
@@ -125,7 +170,18 @@ class CCVAE(Baseline):
 
 
 class CVAE(Baseline):
-    """Conditional VAE: it has no w. See :class:`Baseline` for arguments, of which ``n_latent_w`` has no effect."""
+    """Conditional VAE: it has no w. See :class:`Baseline` for arguments, of which ``n_latent_w`` has no effect.
+
+    Examples
+    --------
+    >>> from discovr_sc import CVAE, data
+    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> CVAE.setup_anndata(adata, condition_key="condition")
+    >>> model = CVAE(adata)
+    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> model.get_latent_representation().shape
+    (200, 10)
+    """
 
     _module_cls = CVAEModule
     latents = ("z",)

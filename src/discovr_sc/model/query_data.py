@@ -155,7 +155,6 @@ class QueryDataMixin(ArchesMixin):
         ----------
         adata
             Cells of new conditions only, at least 20 of each, with the columns that the model was set up with.
-            ``docs/new_data.md`` has what was measured with 200.
         old_cells
             Cells of the old conditions to train with: by default the training cells of the model's own data. False
             for none.
