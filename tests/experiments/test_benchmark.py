@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 import torch
 
 from discovr_sc import DISCOVR, cli
@@ -37,4 +40,6 @@ def test_the_bare_loop_learns():
 
 def test_the_command_prints_the_ratio(capsys):
     assert cli.main(["benchmark", "--n", "500", "--epochs", "1"]) == 0
-    assert "of a bare loop" in capsys.readouterr().out
+    numbers = re.search(r"DISCOVR ([\d.]+) s, of a bare loop ([\d.]+) s: ([\d.]+)x", capsys.readouterr().out)
+    model, bare, ratio = map(float, numbers.groups())
+    assert ratio == pytest.approx(model / bare, abs=0.01 + 0.02 * ratio / min(model, bare))  # of rounded seconds

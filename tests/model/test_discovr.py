@@ -97,8 +97,9 @@ def test_every_invalid_combination_raises(counts, vectors, images):
     for name, settings in invalid_combinations():
         adata, setup = sets[name]
         DISCOVR.setup_anndata(adata, "condition", **setup)
-        with pytest.raises(ValueError, match=r"; |shape"):
+        with pytest.raises(ValueError, match=r"; |shape") as error:
             DISCOVR(adata, **({"n_hidden": 4} | settings))
+        assert any(name in str(error.value) for name in settings), (settings, error.value)
         tried += 1
     assert tried == 165
 

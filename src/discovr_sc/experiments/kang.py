@@ -271,7 +271,7 @@ def sketch_kang(run: Run) -> dict[str, np.ndarray]:
 # Studies ---------------------------------------------------------------------------------------------------------
 
 #: The plain constructor; its learning rate comes to rest at the end, so the training is not cut short.
-DISCOVR = Method("DISCOVR", train={"early_stopping": False})
+OURS = Method("DISCOVR", train={"early_stopping": False})
 
 HEADLINE = (
     "probe_z_condition",
@@ -299,7 +299,7 @@ KANG = Study(
     sketch=sketch_kang,
     draw=draw_kang,
     methods={
-        "discovr": DISCOVR,
+        "discovr": OURS,
         "discovr-paper": Method("DISCOVR", "discovr"),
         **BASELINES,
         "scvi": Method(fit=fit_scvi),
@@ -332,6 +332,6 @@ KANG_ABLATIONS = Study(
     draw=lambda results, preset: {
         "trade_off": draw_trade_off(results, Results.open(KANG, results.folder), preset),
     },
-    methods={"discovr": DISCOVR},
+    methods={"discovr": OURS},
     n_seeds=1,
 )

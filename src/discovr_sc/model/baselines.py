@@ -10,6 +10,7 @@ from anndata import AnnData
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.paper import paper_weights
 from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule, Weights
+from discovr_sc.module.likelihoods import is_of_counts
 from discovr_sc.module.weights import complete
 
 
@@ -83,7 +84,7 @@ class Baseline(DisentangledModel):
 
     @classmethod
     def _default_weights(cls, likelihood: str) -> Weights:
-        return paper_weights(cls._paper_name, "kang" if likelihood in ("zinb", "nb") else "parametric")
+        return paper_weights(cls._paper_name, "kang" if is_of_counts(likelihood) else "parametric")
 
 
 class CSVAE(Baseline):

@@ -11,6 +11,7 @@ from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.paper import ARCHITECTURES
 from discovr_sc.module import DISCOVRModule, Weights
 from discovr_sc.module.alignment import BANDWIDTHS
+from discovr_sc.module.likelihoods import is_of_counts
 from discovr_sc.module.weights import complete
 
 #: Default weights: counts of thousands of genes give an objective of hundreds of nats, vectors of a few.
@@ -102,7 +103,7 @@ class DISCOVR(DisentangledModel):
         classifier_batch_norm: bool = False,
         channels: Sequence[int] | None = None,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
-        likelihood_z: Literal["zinb", "nb", "gaussian", "bernoulli"] | None = None,
+        likelihood_z: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
         narrow_z: int = 1,
@@ -117,7 +118,7 @@ class DISCOVR(DisentangledModel):
         encode_covariates: bool = False,
         registry: dict | None = None,
     ):
-        weights = complete(weights, COUNT_WEIGHTS if likelihood in ("zinb", "nb") else TENSOR_WEIGHTS)
+        weights = complete(weights, COUNT_WEIGHTS if is_of_counts(likelihood) else TENSOR_WEIGHTS)
         super().__init__(
             adata,
             registry,

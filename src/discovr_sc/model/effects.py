@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
+from sklearn.preprocessing import StandardScaler
 
 from discovr_sc.data import log_counts
 from discovr_sc.model.checks import check_gene_list, find_data
@@ -103,7 +104,7 @@ class EffectMixin:
         tails = [(1 - level) / 2, (1 + level) / 2]
         scores, parts = [], {"X": [], "low": [], "high": []}
         against = "marginal" if reference is None else "reference"
-        moments = {name: Moments() for name in ("data", "full", against, "lfc")}
+        moments = {name: StandardScaler() for name in ("data", "full", against, "lfc")}
         counts, _ = find_data(adata, self.registry["setup_args"]["layer"], None)
         with seeded(seed):
             way = None if reference is None else self._way(None, code, n_neighbors=N_NEIGHBORS)
@@ -114,10 +115,10 @@ class EffectMixin:
                 full, other = full.mean(0), other.mean(0)
                 scores.append(_divergence(full, other))
                 mean = lfc.mean(0).numpy()
-                moments["lfc"].add(mean)
-                moments["full"].add(np.log1p(full[:, columns].numpy()))
-                moments[against].add(np.log1p(other[:, columns].numpy()))
-                moments["data"].add(log_counts(counts[rows[done : done + len(mean)]])[:, columns])
+                moments["lfc"].partial_fit(mean)
+                moments["full"].partial_fit(np.log1p(full[:, columns].numpy()))
+                moments[against].partial_fit(np.log1p(other[:, columns].numpy()))
+                moments["data"].partial_fit(log_counts(counts[rows[done : done + len(mean)]])[:, columns])
                 done += len(mean)
                 if per_cell:
                     low, high = torch.quantile(lfc, torch.tensor(tails, dtype=lfc.dtype), dim=0).numpy()
@@ -142,37 +143,10 @@ class EffectMixin:
         return COUNTS_PER_CELL * self.module.likelihood.reconstruction(full).cpu(), COUNTS_PER_CELL * other.cpu()
 
 
-class Moments:
-    """Mean and variance over rows that come in blocks."""
-
-    def __init__(self):
-        self._n, self._mean, self._squares = 0, 0.0, 0.0
-
-    def add(self, block: np.ndarray) -> None:
-        """Add rows, ``(n, genes)``; blocks are merged by their means, as sums of squares would lose digits."""
-        block = block.astype(np.float64)
-        n, mean = len(block), block.mean(0)
-        shift = mean - self._mean
-        total = self._n + n
-        self._squares = self._squares + ((block - mean) ** 2).sum(0) + shift**2 * self._n * n / total
-        self._mean = self._mean + shift * n / total
-        self._n = total
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Mean of each column."""
-        return self._mean
-
-    @property
-    def variance(self) -> np.ndarray:
-        """Variance of each column, divided by the number of rows."""
-        return self._squares / self._n
-
-
-def _gene_table(genes: pd.Index, moments: dict[str, Moments]) -> pd.DataFrame:
-    table = pd.DataFrame({"lfc": moments["lfc"].mean}, index=pd.Index(genes))
+def _gene_table(genes: pd.Index, moments: dict[str, StandardScaler]) -> pd.DataFrame:
+    table = pd.DataFrame({"lfc": moments["lfc"].mean_}, index=pd.Index(genes))
     for name in (name for name in moments if name != "lfc"):
-        table[f"mean_{name}"], table[f"variance_{name}"] = moments[name].mean, moments[name].variance
+        table[f"mean_{name}"], table[f"variance_{name}"] = moments[name].mean_, moments[name].var_
     if "marginal" in moments:
         table["variance_restored"] = table["variance_full"] - table["variance_marginal"]
     return table

@@ -67,6 +67,8 @@ class DISCOVRModule(DisentangledModule):
             raise ValueError(f"mmd_bandwidths={mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
         self._narrow_z = narrow_z
         self._mmd_bandwidths = tuple(mmd_bandwidths)
+        if noise_scale_z is not None and not noise_scale_z > 0:
+            raise ValueError(f"noise_scale_z is {noise_scale_z!r}; give a standard deviation above 0.")
         self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
         likelihood_z = likelihood_z or NOT_INFLATED.get(likelihood, likelihood)
         self._likelihood_z_cls = choose(LIKELIHOODS, "likelihood_z", likelihood_z)

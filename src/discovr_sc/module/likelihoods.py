@@ -191,3 +191,8 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "nb": NegativeBinomialLikelihood,
     "zinb": ZeroInflatedNegativeBinomialLikelihood,
 }
+
+
+def is_of_counts(name: str) -> bool:
+    """Whether a likelihood is one of counts; an unknown name is not, and is refused where the module is built."""
+    return name in LIKELIHOODS and LIKELIHOODS[name].counts
