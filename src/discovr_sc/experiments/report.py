@@ -15,9 +15,11 @@ RANKED = ("yz", "yw", "wz", "wz_given_y")
 def write_report(results: Results, preset: str) -> str:
     """Write ``<study>.md`` and the figures, and return the text."""
     study = results.study
-    counts = results.means(preset)["count"]
-    text = f"# {study.name}, preset {preset}\n\nMean ± sd over at most {counts.max() if len(counts) else 0} seeds (no "
-    text += "sd: one seed); the paper's mean in parentheses where it has one.\n"
+    commands = ", ".join(f"`{command}`" for command in results.commands(preset))
+    text = (
+        f"# {study.name}, preset {preset}\n\nMean ± sd over seeds; the paper's mean in parentheses where it has one. "
+    )
+    text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
     for variant in study.variants:
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
         text += _ranks(results, variant, preset)

@@ -136,6 +136,10 @@ class Results:
                         found[variant, method] = dict(arrays)
         return found
 
+    def commands(self, preset: str) -> list[str]:
+        """The commands that made a preset's rows."""
+        return sorted({made["command"] for key, made in self.made_by.items() if key.split("|")[1] == preset})
+
     # Summaries -------------------------------------------------------------------------------------------------
 
     def means(self, preset: str | None = None) -> pd.DataFrame:
@@ -158,7 +162,7 @@ class Results:
         return merged.drop(columns="paper_method")
 
     def markdown(self, metrics: Sequence[str], variant: str = "", preset: str | None = None) -> str:
-        """A table of methods by metrics, each cell ours (mean ± sd) and the paper's in parentheses."""
+        """A table of methods by metrics, each cell ours (mean ± sd) and the paper's in parentheses, and their seeds."""
         table = self.against_published(preset)
         table = table[(table["variant"] == variant) & table["metric"].isin(metrics)]
         cells = {
@@ -169,10 +173,12 @@ class Results:
                 index=False
             )
         }
-        lines = ["| method | " + " | ".join(metrics) + " |", "|---" * (len(metrics) + 1) + "|"]
+        n_seeds = table.groupby("method")["count"].max()
+        lines = ["| method | seeds | " + " | ".join(metrics) + " |", "|---" * (len(metrics) + 2) + "|"]
         for method in self.study.methods:
-            if any(key[0] == method for key in cells):
-                lines.append(f"| {method} | " + " | ".join(cells.get((method, m), "") for m in metrics) + " |")
+            if method in n_seeds:
+                values = " | ".join(cells.get((method, m), "") for m in metrics)
+                lines.append(f"| {method} | {n_seeds[method]} | {values} |")
         return "\n".join(lines) + "\n"
 
 
