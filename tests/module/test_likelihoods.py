@@ -9,6 +9,7 @@ from scipy.special import expit, logsumexp, softmax
 from scipy.stats import bernoulli, nbinom, norm
 from scvi.distributions import ZeroInflatedNegativeBinomial
 
+from discovr_sc import DISCOVR
 from discovr_sc.module.counts import ZINBLogZero
 from discovr_sc.module.likelihoods import FEW_EXTRA_ZEROS, LIKELIHOODS
 
@@ -17,8 +18,12 @@ N, G = 6, 4
 
 
 def build(name, shape=(G,), **settings):
+    """A likelihood whose parameters are not those of its start."""
     torch.manual_seed(0)
-    return LIKELIHOODS[name](shape, **({"noise_scale": 0.5, "dispersion": "gene", "n_batch": 2} | settings))
+    likelihood = LIKELIHOODS[name](shape, **({"noise_scale": 0.5, "dispersion": "gene", "n_batch": 2} | settings))
+    for parameter in likelihood.parameters():
+        torch.nn.init.normal_(parameter)
+    return likelihood
 
 
 def count_case():
@@ -48,16 +53,19 @@ def test_negative_binomial_equals_scipy(dispersion):
     np.testing.assert_allclose(value, nb_logpmf(outputs, x, library, theta).sum(-1), rtol=1e-4)
 
 
-def test_zinb_equals_scvi_and_scipy():
-    likelihood = build("zinb")
+@pytest.mark.parametrize("zero_inflation", ["gene", "gene-cell"])
+def test_zinb_equals_scvi_and_scipy(zero_inflation):
+    likelihood = build("zinb", zero_inflation=zero_inflation)
     outputs, x, library, batch = count_case()
+    assert ("zero_logits" in likelihood.heads) == (zero_inflation == "gene-cell")
     x[:, 0] = 0
     library = x.sum(-1, keepdim=True)
     px = likelihood(outputs, library, batch)
     value = likelihood.log_prob(px, x).detach().numpy()
     theta = likelihood.log_theta.exp().detach()
     rho = torch.softmax(outputs["rho_logits"], -1)
-    zero_logits = outputs["zero_logits"] - FEW_EXTRA_ZEROS
+    decoded = outputs["zero_logits"] if zero_inflation == "gene-cell" else likelihood.zero_logits.detach().expand(N, G)
+    zero_logits = decoded - FEW_EXTRA_ZEROS
     scvi_px = ZeroInflatedNegativeBinomial(mu=library * rho, theta=theta, zi_logits=zero_logits)
     np.testing.assert_allclose(value, scvi_px.log_prob(x).sum(-1).numpy(), rtol=1e-6)
 
@@ -69,12 +77,31 @@ def test_zinb_equals_scvi_and_scipy():
     np.testing.assert_allclose(likelihood.reconstruction(px).sum(-1).numpy(), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["nb", "zinb"])
+def test_a_silent_gene_is_not_explained_away(counts):
+    """Extra zeros of a gene's own leave expression to be learned where conditions silence it; decoded ones do not."""
+    silenced = {}
+    silent = (counts.obs["condition"] == "control").to_numpy()
+    counts.X = counts.X.toarray()
+    counts.X[:, 0] = np.where(silent, 0, 20)
+    for zero_inflation in ("gene", "gene-cell"):
+        torch.manual_seed(0)
+        DISCOVR.setup_anndata(counts, "condition")
+        model = DISCOVR(counts, zero_inflation=zero_inflation, n_hidden=32, weights={"adv": 0, "mmd": 0})
+        model.train(max_epochs=100, batch_size=32, plan_kwargs={"lr": 5e-3}, enable_progress_bar=False)
+        silenced[zero_inflation] = model.get_reconstruction()[silent, 0].mean()
+    share = (counts.X[~silent, 0] / counts.X[~silent].sum(1)).mean()
+    assert silenced["gene"] < 0.05 * share
+    assert silenced["gene-cell"] > 10 * silenced["gene"]
+
+
+@pytest.mark.parametrize(("name", "zeros"), [("nb", "gene"), ("zinb", "gene"), ("zinb", "gene-cell")])
 @pytest.mark.parametrize("leading", [(), (3,)])
 @pytest.mark.parametrize("dispersion", ["gene", "gene-batch", "gene-cell"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_sparse_likelihood_equals_scvis_dense_one_in_value_and_gradient(name, leading, dispersion, dtype, tolerance):
-    likelihood = build(name, shape=(50,), dispersion=dispersion).to(dtype)
+def test_sparse_likelihood_equals_scvis_dense_one_in_value_and_gradient(
+    name, zeros, leading, dispersion, dtype, tolerance
+):
+    likelihood = build(name, shape=(50,), dispersion=dispersion, zero_inflation=zeros).to(dtype)
     rng = np.random.default_rng(1)
     x = torch.as_tensor(rng.poisson(0.3, (8, 50)), dtype=dtype)
     x[0, 0] = 200

@@ -42,6 +42,9 @@ class DISCOVR(DisentangledModel):
         Widths of the convolutions, four for ``"cnn"`` and three for ``"larsen"``; None takes the paper's.
     dispersion
         Of counts: ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``.
+    zero_inflation
+        Of ``"zinb"``: a share of extra zeros for each ``"gene"``, or decoded for each gene and cell (``"gene-cell"``,
+        scVI's and the paper's). The latter can explain any zero, and expression is then free where a gene is silent.
     likelihood_z
         Of the data given z alone; by default as ``likelihood``, but without zero inflation (``"nb"`` for ``"zinb"``):
         a gene that one condition silences would pass for one with extra zeros.
@@ -103,6 +106,7 @@ class DISCOVR(DisentangledModel):
         classifier_batch_norm: bool = False,
         channels: Sequence[int] | None = None,
         dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
+        zero_inflation: Literal["gene", "gene-cell"] = "gene",
         likelihood_z: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] | None = None,
         noise_scale: float = 1.0,
         noise_scale_z: float | None = None,
@@ -133,6 +137,7 @@ class DISCOVR(DisentangledModel):
             classifier_batch_norm=classifier_batch_norm,
             channels=channels,
             dispersion=dispersion,
+            zero_inflation=zero_inflation,
             likelihood_z=likelihood_z,
             noise_scale=noise_scale,
             noise_scale_z=noise_scale_z,
@@ -154,6 +159,7 @@ class DISCOVR(DisentangledModel):
         same_size = experiment in ("parametric", "swiss-roll")
         return {
             "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
+            "zero_inflation": "gene-cell",
             "prior": "class-mean" if same_size else "mapped",
             "adversary": "reconstruction",
             # "All other neural networks are formulated as MLPs", on images, too.

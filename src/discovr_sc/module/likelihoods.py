@@ -31,6 +31,8 @@ class Likelihood(nn.Module):
         Standard deviation of a Gaussian likelihood.
     dispersion
         ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``; for counts.
+    zero_inflation
+        ``"gene"`` or ``"gene-cell"``; for counts with extra zeros.
     n_batch
         Number of batches; for ``dispersion="gene-batch"``.
     """
@@ -42,7 +44,15 @@ class Likelihood(nn.Module):
     #: Whether the data lie in [0, 1].
     unit_interval: ClassVar[bool] = False
 
-    def __init__(self, shape: tuple[int, ...], *, noise_scale: float, dispersion: str, n_batch: int):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        noise_scale: float = 1.0,
+        dispersion: str = "gene",
+        zero_inflation: str = "gene-cell",
+        n_batch: int = 1,
+    ):
         super().__init__()
         self.feature_dims = tuple(range(-len(shape), 0))
 
@@ -80,8 +90,8 @@ class GaussianLikelihood(Likelihood):
 
     heads = ("loc",)
 
-    def __init__(self, shape, *, noise_scale, dispersion, n_batch):
-        super().__init__(shape, noise_scale=noise_scale, dispersion=dispersion, n_batch=n_batch)
+    def __init__(self, shape, *, noise_scale, **settings):
+        super().__init__(shape, **settings)
         if not noise_scale > 0:
             raise ValueError(f"noise_scale is {noise_scale!r}; give a standard deviation above 0.")
         self.noise_scale = noise_scale
@@ -119,13 +129,15 @@ class NegativeBinomialLikelihood(Likelihood):
     heads = ("rho_logits",)
     counts = True
 
-    def __init__(self, shape, *, noise_scale, dispersion, n_batch):
-        super().__init__(shape, noise_scale=noise_scale, dispersion=dispersion, n_batch=n_batch)
+    def __init__(self, shape, *, dispersion, n_batch, **settings):
+        super().__init__(shape, **settings)
         self.dispersion = dispersion
+        # All start at 1, near the median of what real cells teach. From random starts, as in scVI, some genes fall to a
+        # theta near 0, where their rho may grow a thousandfold at no cost.
         if dispersion == "gene":
-            self.log_theta = nn.Parameter(torch.randn(1, *shape))
+            self.log_theta = nn.Parameter(torch.zeros(1, *shape))
         elif dispersion == "gene-batch":
-            self.log_theta = nn.Parameter(torch.randn(n_batch, *shape))
+            self.log_theta = nn.Parameter(torch.zeros(n_batch, *shape))
         elif dispersion == "gene-cell":
             self.heads = (*type(self).heads, "log_theta")
         else:
@@ -165,17 +177,29 @@ class NegativeBinomialLikelihood(Likelihood):
 
 
 class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
-    """Negative binomial with extra zeros."""
+    """Negative binomial with extra zeros: a share for each gene, or decoded for each gene and cell as in scVI.
 
-    heads = ("rho_logits", "zero_logits")
+    Decoded shares can explain any zero, so that rho is free where a gene is silent.
+    """
+
+    def __init__(self, shape, *, zero_inflation="gene-cell", **settings):
+        super().__init__(shape, **settings)
+        self.zero_inflation = zero_inflation
+        if zero_inflation == "gene":
+            self.zero_logits = nn.Parameter(torch.zeros(1, *shape))
+        elif zero_inflation == "gene-cell":
+            self.heads = (*self.heads, "zero_logits")
+        else:
+            raise ValueError(f"zero_inflation is {zero_inflation!r}; choose 'gene' or 'gene-cell'.")
 
     def forward(self, outputs, size_factor, batch_index):
         """See :meth:`Likelihood.forward`."""
         rho = torch.softmax(outputs["rho_logits"], dim=-1)
+        zero_logits = self.zero_logits.expand_as(rho) if self.zero_inflation == "gene" else outputs["zero_logits"]
         return ZeroInflatedNegativeBinomial(
             mu=size_factor * rho,
             theta=self._theta(outputs, batch_index),
-            zi_logits=outputs["zero_logits"] - FEW_EXTRA_ZEROS,
+            zi_logits=zero_logits - FEW_EXTRA_ZEROS,
             scale=rho,
         )
 

@@ -48,6 +48,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         Of the networks; see :class:`~discovr_sc.module.networks.MLP`.
     dispersion
         ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``, for counts.
+    zero_inflation
+        ``"gene"`` or ``"gene-cell"``, for ``"zinb"``.
     noise_scale
         Standard deviation of a Gaussian likelihood.
     prior
@@ -93,6 +95,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         classifier_batch_norm: bool = False,
         channels: Sequence[int] | None = None,
         dispersion: str = "gene",
+        zero_inflation: str = "gene-cell",
         noise_scale: float = 1.0,
         prior: str = "mapped",
         adversary: str = "latent",
@@ -130,7 +133,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             )
         # Counts are counts, however they are stored.
         self.data_scale = 1.0 if likelihood_cls.counts else data_scale
-        self._likelihood_settings = {"dispersion": dispersion, "n_batch": n_batch}
+        self._likelihood_settings = {"dispersion": dispersion, "zero_inflation": zero_inflation, "n_batch": n_batch}
         self.likelihood = likelihood_cls(self.shape, noise_scale=noise_scale, **self._likelihood_settings)
         sizes = {"n_hidden": n_hidden, "n_layers": n_layers}
         regularisation = {
