@@ -40,6 +40,7 @@ def test_simulated_genes_are_found_with_their_size(model, cells, mode, least_pre
         called = part["is_de"].to_numpy()
         assert called.any()
         assert (truth[called] != 0).mean() > least_precision
+        assert (part["lfc_low"] <= part["lfc_high"]).all()
         assert part["lfc"].between(part["lfc_low"] - 1e-3, part["lfc_high"] + 1e-3).all()
     first = table[table["group"] == "type_0"]
     assert first["proba_de"].is_monotonic_decreasing

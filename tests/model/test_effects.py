@@ -60,6 +60,7 @@ def test_treated_cells_respond_and_controls_do_not(model, cells):
     change = effect.var["lfc"].to_numpy() / treated.mean()
     assert np.corrcoef(change, cells.var["effect_treated_1"])[0, 1] > 0.9
     assert response[treated].min() > 0.01
+    assert response[treated].mean() > 2 * response[~treated].mean()
 
 
 def test_some_cells_and_genes(model, cells):

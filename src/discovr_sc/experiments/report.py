@@ -10,15 +10,16 @@ from discovr_sc.experiments.results import Results
 
 #: The six columns of the paper's appendix, by both estimators.
 RANKED = ("yz", "yw", "wz", "wz_given_y")
+#: Width of a figure: one of many panels would take megabytes.
+MAX_PIXELS = 1600
 
 
 def write_report(results: Results, preset: str) -> str:
     """Write ``<study>.md`` and the figures, and return the text."""
     study = results.study
     commands = ", ".join(f"`{command}`" for command in results.commands(preset))
-    text = (
-        f"# {study.name}, preset {preset}\n\nMean ± sd over seeds; the paper's mean in parentheses where it has one. "
-    )
+    text = f"# {study.name}, preset {preset}\n\n"
+    text += "Mean ± sd over seeds; the paper's mean in parentheses where it has one. "
     text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
     for variant in study.variants:
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
@@ -26,7 +27,7 @@ def write_report(results: Results, preset: str) -> str:
     if study.draw is not None:
         for name, figure in study.draw(results, preset).items():
             path = results.folder / f"{study.file_stem}_{name}.png"
-            figure.savefig(path, dpi=110)
+            figure.savefig(path, dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
             plt.close(figure)
             text += f"\n![{name}]({path.name})\n"
     if study.conclude is not None:
