@@ -60,6 +60,23 @@ def test_every_method_is_scored_and_drawn(cells, tmp_path):
     assert figures == {"kang_umap_z.png", "kang_umap_w.png", "kang_genes.png"}
 
 
+def test_types_alone_are_the_floor_of_the_probe_and_average_over_conditions(cells):
+    study = replace(STUDIES["kang"], presets={"tiny": TINY})
+    values, sketch = run_row(study, Row("", "tiny", "types", 0))
+    assert values["probe_z_type_13"] == values["nmi_z_type_13"] == 1
+    assert values["probe_z_condition"] < 0.6
+    assert values["genes_in_top50"] <= len(kang.PAPER_GENES)
+    assert not sketch
+    task = kang.make_kang(TINY, 0)
+    means = kang.TypeMeans(task.train)
+    some = task.evaluation[:5]
+    same_type = (task.train.obs["cell_type"] == some.obs["cell_type"].iloc[0]).to_numpy()
+    fractions = task.train.X.toarray() / task.train.X.toarray().sum(1, keepdims=True)
+    np.testing.assert_allclose(means.get_reconstruction(some, "marginal")[0], fractions[same_type].mean(0), rtol=1e-5)
+    same = same_type & (task.train.obs["stim"] == some.obs["stim"].iloc[0]).to_numpy()
+    np.testing.assert_allclose(means.get_reconstruction(some, "full")[0], fractions[same].mean(0), rtol=1e-5)
+
+
 def test_a_fetched_file_without_fine_types_and_donors_is_enough(cells, tmp_path):
     cells.obs = cells.obs.drop(columns=["seurat_annotations", "donor"])
     results = run_study(replace(STUDIES["kang"], presets={"tiny": TINY}), tmp_path, n_seeds=1, methods=["pca"], jobs=1)

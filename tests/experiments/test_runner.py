@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from discovr_sc import cli
+from discovr_sc import DISCOVR, cli
 from discovr_sc.experiments import STUDIES, Preset, run_study, runner
 from discovr_sc.experiments.report import write_report
 from discovr_sc.experiments.results import COLUMNS, Results
@@ -81,6 +81,13 @@ def test_rows_of_other_settings_are_run_anew_and_the_user_is_told(tmp_path, coun
     assert len(count_runs) == 1
     assert "1 rows made with other settings than this version's, such as '|tiny|diva|0'" in capsys.readouterr().out
     assert Results.open(changed, tmp_path).outdated == []
+
+
+def test_a_new_default_of_the_model_makes_rows_of_the_plain_model_stale(monkeypatch):
+    plain, paper = (STUDIES["kang"].fingerprint(method, "", "full") for method in ("discovr", "discovr-paper"))
+    monkeypatch.setitem(DISCOVR._data_defaults["counts"], "n_components_z", 3)
+    assert STUDIES["kang"].fingerprint("discovr", "", "full") != plain
+    assert STUDIES["kang"].fingerprint("discovr-paper", "", "full") == paper
 
 
 def test_one_row_gives_the_same_numbers_again():

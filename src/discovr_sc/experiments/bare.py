@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from scipy.sparse import csr_matrix
 from torch import nn
-from torch.distributions import Normal, kl_divergence
+from torch.distributions import Normal
 from torch.nn.functional import cross_entropy
 
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.module.alignment import mmd
-from discovr_sc.train.plan import frozen
+from discovr_sc.module.gaussians import kl
+from discovr_sc.train.plan import Memory, frozen
 
 
 class BareCounts:
@@ -19,14 +20,22 @@ class BareCounts:
     Parameters
     ----------
     module
-        Whose networks, likelihoods and weights are trained; its prior of w must be ``"learned"``.
+        Whose networks, likelihoods and weights are trained; its prior of w must be ``"learned"``, that of z a mixture.
     n_adversary_steps
         Updates of the adversary before each update of the rest.
+    n_reconstruction_steps
+        In how many of those the adversary on the reconstruction takes part.
+    adversary_memory
+        Latents of how many recent cells the adversary on z is trained on.
     """
 
-    def __init__(self, module: DISCOVRModule, n_adversary_steps: int):
+    def __init__(
+        self, module: DISCOVRModule, n_adversary_steps: int, n_reconstruction_steps: int, adversary_memory: int
+    ):
         self.module = module
         self.n_adversary_steps = n_adversary_steps
+        self.n_reconstruction_steps = n_reconstruction_steps
+        self.memory = Memory(adversary_memory)
         adversary = list(module.adversary.parameters())
         theirs = {id(parameter) for parameter in adversary}
         rest = [parameter for parameter in module.parameters() if id(parameter) not in theirs]
@@ -50,17 +59,22 @@ class BareCounts:
         px_z = net.likelihood_z(net.decoder_z(z, batch), library, batch)
         views = {"latent": qz.loc, "reconstruction": net.likelihood_z.view(px_z.scale)}
 
-        seen = {place: view.detach() for place, view in views.items()}
-        for _ in range(self.n_adversary_steps):
-            update(self.adversary_optimizer, sum(cross_entropy(logits, y) for logits in net.adversary(seen)))
+        self.memory.add(qz.loc.detach(), y)
+        on_z, on_reconstruction = net.adversary.classifiers["latent"], net.adversary.classifiers["reconstruction"]
+        for step in range(self.n_adversary_steps):
+            recent_z, recent_y = self.memory.draw()
+            loss = cross_entropy(on_z(recent_z), recent_y)
+            if step < self.n_reconstruction_steps:
+                loss = loss + cross_entropy(on_reconstruction(views["reconstruction"].detach()), y)
+            update(self.adversary_optimizer, loss)
 
         with frozen(net.adversary):
             observed, prior = net.likelihood.observe(x), net.prior()
             loss = (
                 -a.rec * net.likelihood.score(px, observed)
                 - a.rec_z * net.likelihood_z.score(px_z, observed)
-                + a.kl_z * kl_divergence(qz, Normal(0.0, 1.0)).sum(-1)
-                + a.kl_w * kl_divergence(qw, Normal(prior.loc[y], prior.scale[y])).sum(-1)
+                + a.kl_z * kl(qz, net.prior_z())
+                + a.kl_w * kl(qw, Normal(prior.loc[y], prior.scale[y]))
             ).mean()
             loss = loss - a.adv * sum(cross_entropy(logits, y) for logits in net.adversary(views))
             update(self.model_optimizer, loss + a.mmd * mmd(qz.loc, y, net.n_conditions))

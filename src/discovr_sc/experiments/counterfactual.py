@@ -185,7 +185,7 @@ COUNTERFACTUAL = Study(
     variants={f"heldout={name}": Variant(data={"held_out": name}) for name in HELD_OUT},
     headline=("r2_all", "r2_top100", "determination_all", "determination_top100", "energy_distance"),
     methods={
-        "discovr": Method(fit=fit_discovr),
+        "discovr": Method("DISCOVR", fit=fit_discovr),
         "shift": Method(fit=fit_shift),
         "scgen-style": Method(fit=fit_scgen),
         "scvi": Method(fit=fit_scvi),

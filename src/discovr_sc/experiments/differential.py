@@ -196,7 +196,7 @@ DIFFERENTIAL_EXPRESSION = Study(
     variants={f"type={name}": Variant(data={"cell_type": name}) for name in ("CD14+ Monocytes", "B cells")},
     headline=("overlap_top50", "spearman_lfc", "n_tested", "n_called", "false_calls"),
     methods={
-        "discovr": Method(fit=fit_method(discovr_test)),
+        "discovr": Method("DISCOVR", fit=fit_method(discovr_test)),
         "scvi": Method(fit=fit_method(scvi_test)),
         "wilcoxon": Method(fit=fit_method(wilcoxon_test)),
     },

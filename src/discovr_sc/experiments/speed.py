@@ -157,7 +157,8 @@ def discovr(adata: AnnData, n_adversary_steps: int | None = None) -> Competitor:
 def bare(adata: AnnData) -> Competitor:
     """The bare loop over the networks of DISCOVR with its default settings."""
     DISCOVR.setup_anndata(adata, "stim")
-    loop = BareCounts(DISCOVR(adata).module, DISCOVR._plan_defaults["n_adversary_steps"])
+    names = ("n_adversary_steps", "n_reconstruction_steps", "adversary_memory")
+    loop = BareCounts(DISCOVR(adata).module, **{name: DISCOVR._plan_defaults[name] for name in names})
     y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
 
     def train(limit_train_batches: int | None = None, callbacks: Sequence[EpochClock] = ()) -> None:

@@ -12,7 +12,7 @@ import torch
 
 #: Ratios that have a goal, by metric: what it is, the goal.
 GOALS = {
-    "epoch_vs_scvi": ("training epoch, DISCOVR with default settings (5 adversary steps) / scVI", 1.0),
+    "epoch_vs_scvi": ("training epoch, DISCOVR with default settings / scVI", 1.0),
     "epoch_vs_scvi_1_step": ("training epoch, DISCOVR with one adversary step / scVI", 1.0),
     "epoch_vs_bare": ("training epoch, DISCOVR / bare loop", 1.25),
     "latents_vs_scvi": ("latents of all cells, DISCOVR / scVI", 0.5),

@@ -12,6 +12,8 @@ import numpy as np
 from anndata import AnnData
 from matplotlib.figure import Figure
 
+import discovr_sc
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -76,7 +78,8 @@ class Method:
     train
         Arguments of ``train`` that differ from the preset's.
     fit
-        For what is no model of the package: ``(Task, Preset, seed) -> `` an object that ``evaluate`` understands.
+        For what is no model of the package, or more than one: ``(Task, Preset, seed) -> `` an object that ``evaluate``
+        understands.
     """
 
     model: str | None = None
@@ -148,6 +151,9 @@ class Study:
             "variant": changed_fields(self.variants[variant]),
             "preset": changed_fields(self.presets[preset]),
         }
+        model, row = self.methods[method].model, self.methods[method].row
+        if model is not None and row is None:
+            settings["defaults"] = getattr(discovr_sc, model)._plain_settings()
         return hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode()).hexdigest()[:12]
 
 

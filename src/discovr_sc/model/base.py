@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +60,8 @@ class DisentangledModel(
     _paper_name: ClassVar[str]
     #: Settings of the training plan that differ from its defaults.
     _plan_defaults: ClassVar[dict[str, Any]] = {}
+    #: Constructor defaults that hang on the kind of data.
+    _data_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
     # Setup and construction ------------------------------------------------------------------------------------
 
@@ -182,6 +185,13 @@ class DisentangledModel(
         )
         model.plan_defaults_ = {"lr": LEARNING_RATES[experiment], "n_adversary_steps": 1}
         return model
+
+    @classmethod
+    def _plain_settings(cls) -> dict[str, Any]:
+        """Every default of the constructor and of the training plan: what a result of the plain model hangs on."""
+        arguments = signature(cls.__init__).parameters.values()
+        defaults = {item.name: item.default for item in arguments if item.default is not item.empty}
+        return {"constructor": defaults, "by_data": cls._data_defaults, "plan": cls._plan_defaults}
 
     @classmethod
     def _paper_settings(cls, experiment: str) -> dict[str, Any]:

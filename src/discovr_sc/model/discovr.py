@@ -14,9 +14,15 @@ from discovr_sc.module.alignment import BANDWIDTHS
 from discovr_sc.module.likelihoods import is_of_counts
 from discovr_sc.module.weights import complete
 
-#: Default weights: counts of thousands of genes give an objective of hundreds of nats, vectors of a few.
-COUNT_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=300.0, mmd=1000.0)
-TENSOR_WEIGHTS = Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0)
+#: Where counts want other defaults than vectors: their objective has hundreds of nats, and cells are of many kinds.
+COUNT_DEFAULTS = {
+    "weights": Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=0.5, adv=20.0, mmd=1000.0),
+    "n_components_z": 20,
+}
+TENSOR_DEFAULTS = {
+    "weights": Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0),
+    "n_components_z": 1,
+}
 
 
 class DISCOVR(DisentangledModel):
@@ -58,6 +64,9 @@ class DISCOVR(DisentangledModel):
         Of the kernels of the weight ``mmd``, squared, relative to the mean squared distance of two draws from N(0, I).
         Where z lies on a thin sheet, finer ones see a shift between conditions across it, which neighbours still tell
         and an adversary of smooth layers does not.
+    n_components_z
+        Of the mixture of Gaussians that is the prior of z, so that kinds of cells may lie apart; 1 is N(0, I), the
+        paper's. By default 20 for counts, otherwise 1.
     prior
         p(w | y): ``"class-mean"`` is N(mu_k, I) around the class mean of z (needs equal sizes), ``"mapped"`` a small
         network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
@@ -69,8 +78,8 @@ class DISCOVR(DisentangledModel):
         Of the adversary's networks; None takes those of the others. ``"mlp"`` takes images, too, and is the cheapest.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
-        with all. By default ``rec=1, rec_z=0.5, kl_z=1, kl_w=1`` and, for counts, ``adv=300, mmd=1000``, otherwise
-        ``adv=1, mmd=0``.
+        with all. By default ``rec=1, rec_z=0.5, kl_z=1`` and, for counts, ``kl_w=0.5, adv=20, mmd=1000``, otherwise
+        ``kl_w=1, adv=1, mmd=0``.
     encode_covariates
         Whether batch and covariates enter the encoders as well as the decoders.
     registry
@@ -89,7 +98,14 @@ class DISCOVR(DisentangledModel):
 
     _module_cls = DISCOVRModule
     _paper_name = "discovr"
-    _plan_defaults = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
+    _data_defaults = {"counts": COUNT_DEFAULTS, "vectors": TENSOR_DEFAULTS}
+    _plan_defaults = {
+        "n_adversary_steps": 5,
+        "n_reconstruction_steps": 2,
+        "adversary_memory": 8192,
+        "adversary_lr": 2e-3,
+        "final_decay": 0.8,
+    }
 
     def __init__(
         self,
@@ -112,6 +128,7 @@ class DISCOVR(DisentangledModel):
         noise_scale_z: float | None = None,
         narrow_z: int = 1,
         mmd_bandwidths: Sequence[float] = BANDWIDTHS,
+        n_components_z: int | None = None,
         prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
         network_adversary: Literal["mlp", "cnn", "larsen"] | None = None,
@@ -122,7 +139,10 @@ class DISCOVR(DisentangledModel):
         encode_covariates: bool = False,
         registry: dict | None = None,
     ):
-        weights = complete(weights, COUNT_WEIGHTS if is_of_counts(likelihood) else TENSOR_WEIGHTS)
+        defaults = self._data_defaults["counts" if is_of_counts(likelihood) else "vectors"]
+        weights = complete(weights, defaults["weights"])
+        if n_components_z is None:
+            n_components_z = defaults["n_components_z"]
         super().__init__(
             adata,
             registry,
@@ -143,6 +163,7 @@ class DISCOVR(DisentangledModel):
             noise_scale_z=noise_scale_z,
             narrow_z=narrow_z,
             mmd_bandwidths=mmd_bandwidths,
+            n_components_z=n_components_z,
             prior=prior,
             adversary=adversary,
             network_adversary=network_adversary,
@@ -160,6 +181,7 @@ class DISCOVR(DisentangledModel):
         return {
             "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
             "zero_inflation": "gene-cell",
+            "n_components_z": 1,
             "prior": "class-mean" if same_size else "mapped",
             "adversary": "reconstruction",
             # "All other neural networks are formulated as MLPs", on images, too.

@@ -15,6 +15,7 @@ from discovr_sc.module.alignment import BANDWIDTHS, mmd
 from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS
+from discovr_sc.module.priors import MixturePrior
 from discovr_sc.module.skeleton import DisentangledModule, choose
 
 #: What takes the place of a zero-inflated likelihood where zero inflation would mislead.
@@ -38,6 +39,8 @@ class DISCOVRModule(DisentangledModule):
         How many times narrower the convolutions of the decoder of z alone are than those of the other decoder.
     mmd_bandwidths
         Of the kernels of the weight ``mmd``; see :func:`~discovr_sc.module.alignment.mmd`.
+    n_components_z
+        Of the mixture of Gaussians that is the prior of z; 1 is N(0, I).
     adversary
         ``"reconstruction"`` (the paper), ``"latent"`` (its ablation) or ``"both"``.
     **kwargs
@@ -58,6 +61,7 @@ class DISCOVRModule(DisentangledModule):
         noise_scale_z: float | None = None,
         narrow_z: int = 1,
         mmd_bandwidths: Sequence[float] = BANDWIDTHS,
+        n_components_z: int = 1,
         adversary: str = "reconstruction",
         **kwargs,
     ):
@@ -65,6 +69,9 @@ class DISCOVRModule(DisentangledModule):
             raise ValueError(f"narrow_z={narrow_z}; give a whole number of at least 1.")
         if len(mmd_bandwidths) == 0 or min(mmd_bandwidths) <= 0:
             raise ValueError(f"mmd_bandwidths={mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
+        if n_components_z < 1:
+            raise ValueError(f"n_components_z={n_components_z}; give a whole number of at least 1 (1 is N(0, I)).")
+        self._n_components_z = n_components_z
         self._narrow_z = narrow_z
         self._mmd_bandwidths = tuple(mmd_bandwidths)
         if noise_scale_z is not None and not noise_scale_z > 0:
@@ -77,8 +84,9 @@ class DISCOVRModule(DisentangledModule):
         )
 
     def build_networks(self) -> None:
-        """Add the decoder of z alone."""
+        """Add the decoder of z alone, and the prior of z where it is a mixture."""
         super().build_networks()
+        self.prior_z = MixturePrior(self._n_components_z, self.n_latent_z) if self._n_components_z > 1 else None
         if self._likelihood_z_cls.counts != self.likelihood.counts:
             raise ValueError(
                 f"likelihood_z is a {self._likelihood_z_cls.__name__} and likelihood a "
@@ -109,6 +117,11 @@ class DISCOVRModule(DisentangledModule):
         h = self.likelihood.encode(x)
         encoders = {"z": self.z_encoder, "w": self.w_encoder}
         return {latent: self.encode(encoders[latent], latent, h, y, given) for latent in latents}
+
+    def latent_priors(self, q):
+        """See :meth:`DisentangledModule.latent_priors`; p(z) may be a mixture."""
+        priors = super().latent_priors(q)
+        return priors if self.prior_z is None else priors | {"pz": self.prior_z()}
 
     def objective_inputs(self, q, given):
         """See :meth:`DisentangledModule.objective_inputs`; adds p(x | z)."""
@@ -164,13 +177,12 @@ class DISCOVRModule(DisentangledModule):
         x, given = self.data(tensors), self._given(tensors)
         y = torch.zeros(len(x), dtype=torch.long, device=x.device)  # z does not depend on it
         qz = self.inference(x, y, given, use_means=True)["qz"]
+        pz = standard_normal_like(qz) if self.prior_z is None else self.prior_z()
         generator = torch.Generator(x.device).manual_seed(0)
         log_weights = []
         for spread, size in self._passes(len(x), n_mc_samples):
             z = draw(qz, size, generator=generator, spread=spread)
-            log_joint = self.likelihood_z.log_prob(self.decode_marginal(z, given), x) + log_prob(
-                standard_normal_like(qz), z
-            )
+            log_joint = self.likelihood_z.log_prob(self.decode_marginal(z, given), x) + log_prob(pz, z)
             weight = log_joint - log_mixture([(qz, z)], shares(n_mc_samples))
             log_weights.append(weight.reshape(size, len(x)))
         return torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)

@@ -1,10 +1,21 @@
-"""Diagonal Gaussians of latents: samples, densities, divergences."""
+"""Diagonal Gaussians of latents and their mixtures: samples, densities, divergences."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, kl_divergence
+
+
+class Mixture(NamedTuple):
+    """A mixture of diagonal Gaussians."""
+
+    #: Log shares of the components, ``(C,)``.
+    log_shares: Tensor
+    #: Of shape ``(C, n_latent)``.
+    components: Normal
 
 
 def draw(
@@ -30,8 +41,11 @@ def rows(prior: Normal, y: Tensor) -> Normal:
     return Normal(prior.loc[y], prior.scale[y], validate_args=False)
 
 
-def log_prob(distribution: Distribution, value: Tensor) -> Tensor:
+def log_prob(distribution: Distribution | Mixture, value: Tensor) -> Tensor:
     """Log-density summed over the latent's dimensions."""
+    if isinstance(distribution, Mixture):
+        of_components = log_prob(distribution.components, value.unsqueeze(-2))  # (..., C)
+        return torch.logsumexp(distribution.log_shares + of_components, dim=-1)
     return distribution.log_prob(value).sum(-1)
 
 
@@ -40,8 +54,15 @@ def widened(q: Normal, spread: float) -> Normal:
     return Normal(q.loc, spread * q.scale, validate_args=False)
 
 
-def kl(q: Normal, p: Normal) -> Tensor:
-    """KL(q || p) summed over the latent's dimensions, ``(n,)``."""
+def kl(q: Normal, p: Normal | Mixture) -> Tensor:
+    """KL(q || p) summed over the latent's dimensions, ``(n,)``.
+
+    From a mixture it is the tightest bound from above in closed form, -log of the sum over components of their share
+    times exp(-KL(q || component)): the KL of q and of the component that a cell belongs to, at its best posterior.
+    """
+    if isinstance(p, Mixture):
+        one_each = Normal(q.loc.unsqueeze(-2), q.scale.unsqueeze(-2), validate_args=False)
+        return -torch.logsumexp(p.log_shares - kl(one_each, p.components), dim=-1)
     return kl_divergence(q, p).sum(-1)
 
 

@@ -320,8 +320,8 @@ class Adversary(nn.Module):
         self.classifiers = nn.ModuleDict(classifiers)
 
     def forward(self, views: dict[str, Tensor]) -> list[Tensor]:
-        """Logits ``(n, K)`` of every classifier, from the view of the same name."""
-        return [classifier(views[name]) for name, classifier in self.classifiers.items()]
+        """Logits ``(n, K)`` of every classifier that has a view of its name."""
+        return [classifier(views[name]) for name, classifier in self.classifiers.items() if name in views]
 
 
 NETWORKS: dict[str, type[MLP]] = {"mlp": MLP, "cnn": CNN, "larsen": LarsenCNN}

@@ -1,4 +1,4 @@
-"""Priors p(w | y): objects that give one Gaussian per condition.
+"""Priors p(w | y): objects that give one Gaussian per condition; and the mixture that may be the prior p(z).
 
 ``uses_class_means`` tells whether they hang on the class means of z, ``can_grow`` whether a trained one can get a row
 for one more condition.
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
+
+from discovr_sc.module.gaussians import Mixture
 
 
 class ClassMeans(nn.Module):
@@ -193,6 +195,31 @@ def separable_prior(n_conditions: int, n_latent_z: int, n_latent_w: int) -> Fixe
             f"number of conditions, {n_conditions}; set n_latent_w to at least {n_conditions}."
         )
     return FixedPrior(torch.where(on, 3.0, 0.0), torch.where(on, 1.0, 0.1))
+
+
+class MixturePrior(nn.Module):
+    """p(z) as a mixture of Gaussians of unit scale whose means and shares are learned.
+
+    Kinds of cells need not crowd around one centre, so they lie apart. The scale is fixed: adversary and kernels see z
+    on the scale of the prior, which z could otherwise escape.
+
+    Parameters
+    ----------
+    n_components
+        Number of Gaussians, C.
+    n_latent
+        Size of z.
+    """
+
+    def __init__(self, n_components: int, n_latent: int):
+        super().__init__()
+        self.loc = nn.Parameter(torch.randn(n_components, n_latent))
+        self.logits = nn.Parameter(torch.zeros(n_components))
+
+    def forward(self) -> Mixture:
+        """The mixture."""
+        components = Normal(self.loc, torch.ones_like(self.loc), validate_args=False)
+        return Mixture(torch.log_softmax(self.logits, dim=0), components)
 
 
 PRIORS = {
