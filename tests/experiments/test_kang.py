@@ -90,7 +90,7 @@ def test_a_fetched_file_without_fine_types_and_donors_is_enough(cells, tmp_path)
 @pytest.mark.slow
 def test_ablations_draw_the_trade_off(cells, tmp_path):
     study = replace(STUDIES["kang-ablations"], presets={"tiny": TINY})
-    results = run_study(study, tmp_path, n_seeds=1, variants=["adv=0", "adv=300"], jobs=1)
+    results = run_study(study, tmp_path, n_seeds=1, variants=["adv=0", "adv=300", "without=nothing"], jobs=1)
     write_report(results, "tiny")
     assert (tmp_path / "kang_ablations_trade_off.png").exists()
 

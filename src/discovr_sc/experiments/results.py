@@ -111,7 +111,9 @@ class Results:
         return {
             "experiment": study.experiment,
             "presets": {name: changed_fields(preset) for name, preset in study.presets.items()},
-            "methods": {name: changed_fields(method) for name, method in study.methods.items()},
+            "methods": {
+                name: changed_fields(method) | study.plain_settings(name) for name, method in study.methods.items()
+            },
             "variants": {name: changed_fields(variant) for name, variant in study.variants.items()},
         }
 

@@ -151,10 +151,15 @@ class Study:
             "variant": changed_fields(self.variants[variant]),
             "preset": changed_fields(self.presets[preset]),
         }
-        model, row = self.methods[method].model, self.methods[method].row
-        if model is not None and row is None:
-            settings["defaults"] = getattr(discovr_sc, model)._plain_settings()
+        defaults = self.plain_settings(method)
+        if defaults:
+            settings["defaults"] = defaults
         return hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode()).hexdigest()[:12]
+
+    def plain_settings(self, method: str) -> dict[str, Any]:
+        """The defaults that a method takes from its model class; none where the paper's table gives its settings."""
+        model, row = self.methods[method].model, self.methods[method].row
+        return {} if model is None or row is not None else getattr(discovr_sc, model)._plain_settings()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from discovr_sc.module.weights import complete
 
 #: Where counts want other defaults than vectors: their objective has hundreds of nats, and cells are of many kinds.
 COUNT_DEFAULTS = {
-    "weights": Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=0.5, adv=20.0, mmd=1000.0),
+    "weights": Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0),
     "n_components_z": 20,
 }
 TENSOR_DEFAULTS = {
@@ -78,8 +78,8 @@ class DISCOVR(DisentangledModel):
         Of the adversary's networks; None takes those of the others. ``"mlp"`` takes images, too, and is the cheapest.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
-        with all. By default ``rec=1, rec_z=0.5, kl_z=1`` and, for counts, ``kl_w=0.5, adv=20, mmd=1000``, otherwise
-        ``kl_w=1, adv=1, mmd=0``.
+        with all. By default ``rec=1, rec_z=0.5`` and, for counts, ``kl_z=1.5, kl_w=0.5, adv=20, mmd=1000``, otherwise
+        ``kl_z=1, kl_w=1, adv=1, mmd=0``.
     encode_covariates
         Whether batch and covariates enter the encoders as well as the decoders.
     registry
