@@ -88,12 +88,12 @@ def test_the_adversary_on_the_reconstruction_takes_part_in_some_updates(counts, 
 
 
 def test_the_adversary_on_z_is_trained_on_recent_cells():
-    memory = Memory(n_cells=5, n_drawn=200)
+    memory = Memory(n_cells=5)
     for first in (0, 3, 6):
         z = torch.arange(first, first + 3, dtype=torch.float32).unsqueeze(-1)
         memory.add(z, z.squeeze(-1).long() % 2)
     torch.manual_seed(0)
-    z, y = memory.draw()
+    z, y = memory.draw(200)
     assert z.shape == (200, 1)
     assert set(z.squeeze(-1).tolist()) == {4, 5, 6, 7, 8}
     assert torch.equal(y, z.squeeze(-1).long() % 2)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.module.alignment import mmd
 from discovr_sc.module.gaussians import kl
-from discovr_sc.train.plan import Memory, frozen
+from discovr_sc.train.plan import DRAWN_PER_CELL, Memory, frozen
 
 
 class BareCounts:
@@ -62,7 +62,7 @@ class BareCounts:
         self.memory.add(qz.loc.detach(), y)
         on_z, on_reconstruction = net.adversary.classifiers["latent"], net.adversary.classifiers["reconstruction"]
         for step in range(self.n_adversary_steps):
-            recent_z, recent_y = self.memory.draw()
+            recent_z, recent_y = self.memory.draw(DRAWN_PER_CELL * len(y))
             loss = cross_entropy(on_z(recent_z), recent_y)
             if step < self.n_reconstruction_steps:
                 loss = loss + cross_entropy(on_reconstruction(views["reconstruction"].detach()), y)

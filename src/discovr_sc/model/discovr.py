@@ -101,7 +101,7 @@ class DISCOVR(DisentangledModel):
     _data_defaults = {"counts": COUNT_DEFAULTS, "vectors": TENSOR_DEFAULTS}
     _plan_defaults = {
         "n_adversary_steps": 5,
-        "n_reconstruction_steps": 2,
+        "n_reconstruction_steps": 1,
         "adversary_memory": 8192,
         "adversary_lr": 2e-3,
         "final_decay": 0.8,

@@ -12,6 +12,9 @@ from scvi.train import TrainingPlan
 
 from discovr_sc.module.skeleton import DisentangledModule
 
+#: Remembered cells in an update of the adversary on z, for each cell of the mini-batch: it is small, and learns faster.
+DRAWN_PER_CELL = 4
+
 
 class AdversarialPlan(TrainingPlan):
     """Algorithm 1 of the paper: one forward, then the adversary's update, then the model's against it.
@@ -29,8 +32,8 @@ class AdversarialPlan(TrainingPlan):
     n_adversary_steps
         Updates of the adversary before each update of the model.
     n_reconstruction_steps
-        In how many of those the adversary on the reconstruction takes part; in all by default. It sees thousands of
-        genes and costs most of an update, the one on z next to nothing.
+        In how many of those the adversary on the reconstruction takes part where there is one on z, too; in all by
+        default. It sees thousands of genes and costs most of an update, the one on z next to nothing.
     adversary_memory
         Latents of how many recent cells the adversary on z is trained on, drawn anew for each update. With 0 all
         updates see the same mini-batch, and several of them learn its accidents, not what tells the conditions apart.
@@ -185,12 +188,11 @@ class AdversarialPlan(TrainingPlan):
         if memory is not None:
             memory.add(*seen["latent"])
         for step in range(self.n_adversary_steps):
-            if step == self.n_reconstruction_steps:
+            if step == self.n_reconstruction_steps and "latent" in seen:
                 seen.pop("reconstruction", None)
             if memory is not None:
-                seen["latent"] = memory.draw()
-            if seen:
-                self._step(optimizer, sum(self._loss_at(place, *cells) for place, cells in seen.items()))
+                seen["latent"] = memory.draw(DRAWN_PER_CELL * len(y))
+            self._step(optimizer, sum(self._loss_at(place, *cells) for place, cells in seen.items()))
 
     def _loss_at(self, place: str, view: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return self.module.adversary_loss(self.module.adversary({place: view}), y)
@@ -212,13 +214,10 @@ class Memory:
     ----------
     n_cells
         How many are remembered.
-    n_drawn
-        How many are drawn at a time, with replacement.
     """
 
-    def __init__(self, n_cells: int, n_drawn: int = 1024):
+    def __init__(self, n_cells: int):
         self.n_cells = n_cells
-        self.n_drawn = n_drawn
         self._z = self._y = None
 
     def add(self, z: torch.Tensor, y: torch.Tensor) -> None:
@@ -227,9 +226,9 @@ class Memory:
             z, y = torch.cat([self._z, z]), torch.cat([self._y, y])
         self._z, self._y = z[-self.n_cells :], y[-self.n_cells :]
 
-    def draw(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Some of the remembered cells."""
-        rows = torch.randint(len(self._y), (self.n_drawn,), device=self._y.device)
+    def draw(self, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some of the remembered cells, with replacement."""
+        rows = torch.randint(len(self._y), (n,), device=self._y.device)
         return self._z[rows], self._y[rows]
 
 
