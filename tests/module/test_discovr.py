@@ -165,6 +165,29 @@ def test_marginal_likelihood_equals_closed_form():
     np.testing.assert_allclose(estimate_z, norm.logpdf(x, 0, np.sqrt(a**2 + noise**2)).ravel(), atol=0.02)
 
 
+def test_marginal_likelihood_under_a_mixture_of_z_equals_closed_form():
+    """x = a z + noise, z from two Gaussians of unit scale: x is a mixture of two Gaussians, too."""
+    a, noise = 0.8, 0.6
+    module = DISCOVRModule(
+        (1,), 2, n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, n_hidden=4, n_components_z=2
+    )
+    module.z_encoder, module.decoder_z = FixedEncoder(0.9, 0.0, 0.8), FixedDecoder(a)
+    with torch.no_grad():
+        module.prior_z.loc.copy_(torch.tensor([[-1.5], [2.0]]))
+        module.prior_z.logits.copy_(torch.tensor([0.3, 0.7]).log())
+    x = np.array([[-2.0], [0.2], [1.7]])
+    estimated = module.eval().marginal_ll(batch_of(x, [0, 0, 0]), n_mc_samples=20_000, kind="marginal")
+    scale = np.sqrt(a**2 + noise**2)
+    expected = np.log(0.3 * norm.pdf(x, -1.5 * a, scale) + 0.7 * norm.pdf(x, 2.0 * a, scale)).ravel()
+    np.testing.assert_allclose(estimated, expected, atol=0.03)
+
+
+def test_the_prior_of_z_has_at_least_one_component():
+    with pytest.raises(ValueError, match=r"n_components_z=0; give a whole number of at least 1"):
+        DISCOVRModule((4,), 2, n_components_z=0)
+    assert DISCOVRModule((4,), 2, n_components_z=1).prior_z is None
+
+
 def test_posterior_of_an_unknown_condition_equals_bayes_rule():
     b, mu = 1.3, (0.5, -0.4)
     module = linear_gaussian(b=b, class_means=mu)
