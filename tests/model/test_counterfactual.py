@@ -20,7 +20,7 @@ def model(cells):
     DISCOVR.setup_anndata(adata, condition_key="condition")
     model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
     model.train(
-        max_epochs=25, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
+        max_epochs=60, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
     )
     return model
 
@@ -48,7 +48,7 @@ def test_the_predicted_change_is_the_simulated_effect(model, cells, by):
     # and the predicted cells are like the real ones, not like the controls
     real, own = (np.log(np.asarray(x.X.sum(0)).ravel() / x.X.sum()) for x in (cells[~is_control], controls))
     error, nothing = (np.mean((x - real) ** 2) for x in (np.log(treated.X.mean(0)), own))
-    assert error < 0.5 * nothing
+    assert error < 0.25 * nothing
 
 
 def test_the_result_says_what_it_is(model, cells, tmp_path):
