@@ -115,8 +115,8 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "study",
         help="parametric, parametric-search, parametric-noise, swiss-roll, swiss-roll-search, ablations, kang, "
-        "kang-ablations, counterfactual, differential-expression, colored-mnist, colored-mnist-ablations, "
-        "celeba-glasses, celeba-hats",
+        "kang-ablations, counterfactual, differential-expression, new-condition, colored-mnist, "
+        "colored-mnist-ablations, celeba-glasses, celeba-hats",
     )
     parser.add_argument("--seeds", type=int, help="number of seeds (default: the study's, 10 for the paper's tables)")
     parser.add_argument("--jobs", type=int, help="processes, of one thread each (default: one for each core)")
