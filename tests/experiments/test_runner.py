@@ -88,6 +88,9 @@ def test_a_new_default_of_the_model_makes_rows_of_the_plain_model_stale(monkeypa
     monkeypatch.setitem(DISCOVR._data_defaults["counts"], "n_components_z", 3)
     assert STUDIES["kang"].fingerprint("discovr", "", "full") != plain
     assert STUDIES["kang"].fingerprint("discovr-paper", "", "full") == paper
+    monkeypatch.undo()
+    monkeypatch.setitem(DISCOVR._plan_defaults, "final_decay", 0.1)
+    assert STUDIES["kang"].fingerprint("discovr", "", "full") != plain
 
 
 def test_one_row_gives_the_same_numbers_again():

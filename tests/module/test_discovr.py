@@ -180,6 +180,9 @@ def test_marginal_likelihood_under_a_mixture_of_z_equals_closed_form():
     scale = np.sqrt(a**2 + noise**2)
     expected = np.log(0.3 * norm.pdf(x, -1.5 * a, scale) + 0.7 * norm.pdf(x, 2.0 * a, scale)).ravel()
     np.testing.assert_allclose(estimated, expected, atol=0.03)
+    module.decoder = FixedDecoder(a, 0.0)  # w adds nothing
+    full = module.marginal_ll(batch_of(x, [0, 0, 0]), n_mc_samples=20_000)
+    np.testing.assert_allclose(full, expected, atol=0.03)
 
 
 def test_the_prior_of_z_has_at_least_one_component():

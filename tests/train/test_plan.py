@@ -111,12 +111,25 @@ def test_a_memory_gives_each_update_of_the_adversary_other_cells(counts, monkeyp
 
     monkeypatch.setattr(adversary, "forward", spy)
     plan = {"n_adversary_steps": 2, "adversary_memory": 1000}
-    model.train(max_epochs=1, batch_size=200, train_size=1.0, enable_progress_bar=False, plan_kwargs=plan)
-    first, second, models_own = seen
-    assert not torch.equal(first, second)
-    remembered = {tuple(row) for row in models_own.detach().tolist()}
-    assert {tuple(row) for row in first.tolist()} <= remembered
-    assert not first.requires_grad
+    model.train(max_epochs=1, batch_size=60, train_size=1.0, enable_progress_bar=False, plan_kwargs=plan)
+    first, second, own, *of_second_batch, own_of_second = [{tuple(row) for row in view.tolist()} for view in seen]
+    assert len(of_second_batch) == 2
+    assert first != second
+    assert first | second <= own
+    for drawn in of_second_batch:
+        assert drawn <= own | own_of_second
+        assert drawn & own  # the first mini-batch is remembered
+    assert not seen[0].requires_grad
+
+
+def test_cells_of_unknown_condition_are_not_remembered():
+    memory = Memory(n_cells=5)
+    memory.add(torch.arange(3.0).unsqueeze(-1), torch.tensor([-1, -1, -1]))
+    assert len(memory) == 0
+    memory.add(torch.arange(3.0).unsqueeze(-1), torch.tensor([1, -1, 0]))
+    z, y = memory.draw(50)
+    assert set(z.squeeze(-1).tolist()) == {0, 2}
+    assert torch.equal(y, (z.squeeze(-1) == 0).long())
 
 
 def test_the_encoder_is_pushed_against_the_adversary(counts):

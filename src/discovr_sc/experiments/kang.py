@@ -358,7 +358,8 @@ KANG = Study(
     n_seeds=5,
 )
 
-#: What each addition to the paper's method buys: the defaults with one of them taken away.
+#: What each addition to the paper's method buys: the defaults with one of them taken away. (Without an adversary on z,
+#: that on the reconstruction takes part in all updates.)
 ADDITIONS = {
     "without=nothing": Variant(),
     "without=mixture": Variant(settings={"n_components_z": 1}),

@@ -51,14 +51,17 @@ def fit_whole(task: Task, preset: Preset, seed: int) -> DISCOVR:
 def _train(adata: AnnData, task: Task, preset: Preset) -> DISCOVR:
     DISCOVR.setup_anndata(adata, **task.setup)
     model = DISCOVR(adata)
-    model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
+    # As in adding a condition: few cells are drawn as often as many.
+    model.train(preset.max_epochs, batch_size=preset.batch_size, balance_conditions=True, enable_progress_bar=False)
     return model
 
 
 def evaluate_growing(run: Run) -> dict[str, float]:
-    """What z and w tell of the new condition on held-out cells, and how well cells are reconstructed."""
+    """What z and w tell of the new condition where its label is hidden, and how well cells are reconstructed."""
     is_new = (run.evaluation.obs[CONDITION] == NEW).to_numpy()
-    z, w = (run.model.get_latent_representation(run.evaluation.copy(), kind=kind) for kind in "zw")
+    unlabelled = run.evaluation.copy()
+    unlabelled.obs[CONDITION] = np.nan
+    z, w = (run.model.get_latent_representation(unlabelled.copy(), kind=kind) for kind in "zw")
     types = run.evaluation.obs["cell_type"].astype(str)
     return {
         "probe_z_new": metrics.best_probe(z, is_new.astype(str), seed=run.seed).accuracy,

@@ -111,9 +111,8 @@ class Results:
         return {
             "experiment": study.experiment,
             "presets": {name: changed_fields(preset) for name, preset in study.presets.items()},
-            "methods": {
-                name: changed_fields(method) | study.plain_settings(name) for name, method in study.methods.items()
-            },
+            "methods": {name: changed_fields(method) for name, method in study.methods.items()},
+            "defaults": {name: found for name in study.methods if (found := study.plain_settings(name))},
             "variants": {name: changed_fields(variant) for name, variant in study.variants.items()},
         }
 

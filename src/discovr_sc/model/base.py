@@ -188,7 +188,7 @@ class DisentangledModel(
 
     @classmethod
     def _plain_settings(cls) -> dict[str, Any]:
-        """Every default of the constructor and of the training plan: what a result of the plain model hangs on."""
+        """Every default of the constructor, and what the class changes in the training plan."""
         arguments = signature(cls.__init__).parameters.values()
         defaults = {item.name: item.default for item in arguments if item.default is not item.empty}
         return {"constructor": defaults, "by_data": cls._data_defaults, "plan": cls._plan_defaults}

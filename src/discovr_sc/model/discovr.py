@@ -24,6 +24,9 @@ TENSOR_DEFAULTS = {
     "n_components_z": 1,
 }
 
+#: Training of vectors and images; that of counts is DISCOVR's own.
+TENSOR_PLAN = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
+
 
 class DISCOVR(DisentangledModel):
     """Separates what all conditions share (z) from what a condition changes (w).
@@ -173,6 +176,8 @@ class DISCOVR(DisentangledModel):
             weights=weights,
             encode_covariates=encode_covariates,
         )
+        if not is_of_counts(likelihood):
+            self.plan_defaults_ = dict(TENSOR_PLAN)
         self.init_params_ = self._get_init_params(locals())
 
     @classmethod

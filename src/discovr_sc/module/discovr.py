@@ -118,6 +118,12 @@ class DISCOVRModule(DisentangledModule):
         encoders = {"z": self.z_encoder, "w": self.w_encoder}
         return {latent: self.encode(encoders[latent], latent, h, y, given) for latent in latents}
 
+    @property
+    def floats_per_sample(self) -> int:
+        """See :attr:`EvidenceMixin.floats_per_sample`; a mixture's densities may be more than a few genes."""
+        data = super().floats_per_sample
+        return data if self.prior_z is None else max(data, self.prior_z.loc.numel())
+
     def latent_priors(self, q):
         """See :meth:`DisentangledModule.latent_priors`; p(z) may be a mixture."""
         priors = super().latent_priors(q)

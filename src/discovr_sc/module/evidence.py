@@ -100,9 +100,14 @@ class EvidenceMixin:
         log_joint = self.likelihood.log_prob(p["px"], x) + sum(log_prob(p[f"p{name}"], q[name]) for name in latents)
         return log_joint - log_mixture([(q[f"q{name}"], q[name]) for name in latents], shares)
 
+    @property
+    def floats_per_sample(self) -> int:
+        """Floats that one Monte Carlo sample of one cell takes; a subclass with larger parts than the data says so."""
+        return math.prod(self.shape)
+
     def _passes(self, n: int, n_mc_samples: int) -> Iterator[tuple[float, int]]:
         """Spreads and numbers of samples, split so that one pass fits into memory."""
-        largest = max(1, int(_MAX_FLOATS_PER_PASS / (n * math.prod(self.shape))))
+        largest = max(1, int(_MAX_FLOATS_PER_PASS / (n * self.floats_per_sample)))
         for spread, share in shares(n_mc_samples).items():
             left = round(share * n_mc_samples)
             while left > 0:

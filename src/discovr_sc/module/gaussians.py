@@ -57,8 +57,8 @@ def widened(q: Normal, spread: float) -> Normal:
 def kl(q: Normal, p: Normal | Mixture) -> Tensor:
     """KL(q || p) summed over the latent's dimensions, ``(n,)``.
 
-    From a mixture it is the tightest bound from above in closed form, -log of the sum over components of their share
-    times exp(-KL(q || component)): the KL of q and of the component that a cell belongs to, at its best posterior.
+    From a mixture it is a bound from above in closed form, -log of the sum over components of their share times
+    exp(-KL(q || component)): the KL of (z, component) with the best q(component | x).
     """
     if isinstance(p, Mixture):
         one_each = Normal(q.loc.unsqueeze(-2), q.scale.unsqueeze(-2), validate_args=False)

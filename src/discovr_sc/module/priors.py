@@ -200,8 +200,8 @@ def separable_prior(n_conditions: int, n_latent_z: int, n_latent_w: int) -> Fixe
 class MixturePrior(nn.Module):
     """p(z) as a mixture of Gaussians of unit scale whose means and shares are learned.
 
-    Kinds of cells need not crowd around one centre, so they lie apart. The scale is fixed: adversary and kernels see z
-    on the scale of the prior, which z could otherwise escape.
+    Kinds of cells need not crowd around one centre, so they lie apart. The scale within a component is fixed: adversary
+    and kernels see z on that scale, which z could otherwise escape.
 
     Parameters
     ----------

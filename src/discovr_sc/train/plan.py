@@ -12,7 +12,7 @@ from scvi.train import TrainingPlan
 
 from discovr_sc.module.skeleton import DisentangledModule
 
-#: Remembered cells in an update of the adversary on z, for each cell of the mini-batch: it is small, and learns faster.
+#: Remembered cells in an update of the adversary on z for each cell of a mini-batch; it is small, so they cost little.
 DRAWN_PER_CELL = 4
 
 
@@ -187,6 +187,7 @@ class AdversarialPlan(TrainingPlan):
         memory = self._memory if "latent" in seen else None
         if memory is not None:
             memory.add(*seen["latent"])
+            memory = memory if len(memory) else None
         for step in range(self.n_adversary_steps):
             if step == self.n_reconstruction_steps and "latent" in seen:
                 seen.pop("reconstruction", None)
@@ -208,7 +209,7 @@ class AdversarialPlan(TrainingPlan):
 
 
 class Memory:
-    """Latents and conditions of the most recent cells.
+    """Latents and conditions of the most recent cells of known condition.
 
     Parameters
     ----------
@@ -222,9 +223,13 @@ class Memory:
 
     def add(self, z: torch.Tensor, y: torch.Tensor) -> None:
         """Remember the cells of a mini-batch, and forget the oldest."""
+        z, y = z[y >= 0], y[y >= 0]
         if self._z is not None:
             z, y = torch.cat([self._z, z]), torch.cat([self._y, y])
         self._z, self._y = z[-self.n_cells :], y[-self.n_cells :]
+
+    def __len__(self) -> int:
+        return 0 if self._y is None else len(self._y)
 
     def draw(self, n: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Some of the remembered cells, with replacement."""
