@@ -132,13 +132,13 @@ def test_a_new_batch_is_learned():
     adata = data.simulate_counts(900, 40, n_types=2, n_effect_genes=8, n_batches=3, batch_effect=0.7, seed=2)
     old, new = split(adata, "batch", "batch_2")
     fit, test = new[::2].copy(), new[1::2].copy()
-    reference = train(old, 30, n_hidden=32)
+    reference = train(old, 60, n_hidden=32)
     model = DISCOVR.load_query_data(fit, reference)
     model.is_trained_ = True
     at_the_mean = model.get_reconstruction_error(test.copy())
-    model.train(30, plan_kwargs={"lr": 1e-2}, **QUIET)
+    model.train(60, plan_kwargs={"lr": 1e-2}, **QUIET)
     learned = model.get_reconstruction_error(test.copy())
-    whole = train(adata[~adata.obs_names.isin(test.obs_names)].copy(), 30, n_hidden=32)
+    whole = train(adata[~adata.obs_names.isin(test.obs_names)].copy(), 60, n_hidden=32)
     known = whole.get_reconstruction_error(test.copy())
     assert known < at_the_mean
     assert learned < at_the_mean - 0.5 * (at_the_mean - known)
