@@ -90,7 +90,9 @@ def test_a_fetched_file_without_fine_types_and_donors_is_enough(cells, tmp_path)
 def test_ablations_draw_the_trade_off(cells, tmp_path):
     study = replace(STUDIES["kang-ablations"], presets={"tiny": TINY})
     results = run_study(study, tmp_path, n_seeds=1, variants=["adv=0", "adv=300", "without=nothing"], jobs=1)
-    write_report(results, "tiny")
+    text = write_report(results, "tiny")
+    assert "| without=nothing | 1 |" in text  # one table, a line for each variant
+    assert text.count("| variant |") == 1
     assert (tmp_path / "kang_ablations_trade_off.png").exists()
 
 

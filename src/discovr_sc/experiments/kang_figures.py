@@ -95,9 +95,10 @@ def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figu
         ax.annotate(f"{weights[variant]:g}", point, fontsize=7, xytext=(3, 3), textcoords="offset points")
     for (_, method), point in (_trade_off_points(methods, preset) if methods is not None else {}).items():
         ax.plot(*point, "s", color="tab:grey", markersize=4)
-        ax.annotate(method, point, fontsize=7, xytext=(3, -8), textcoords="offset points")
+        side = {"xytext": (-4, -8), "ha": "right"} if point[0] > 0.9 else {"xytext": (3, -8)}
+        ax.annotate(method, point, fontsize=7, textcoords="offset points", **side)
     ax.set(xlabel="condition read from z (best probe; lower is better)", ylabel="type read from z (kNN probe)")
-    ax.legend(loc="lower right")
+    ax.legend(loc="upper right")
     return figure
 
 

@@ -21,9 +21,7 @@ def write_report(results: Results, preset: str) -> str:
     text = f"# {study.name}, preset {preset}\n\n"
     text += "Mean ± sd over seeds; the paper's mean in parentheses where it has one. "
     text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
-    for variant in study.variants:
-        text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
-        text += _ranks(results, variant, preset)
+    text += _tables(results, preset)
     if study.draw is not None:
         for name, figure in study.draw(results, preset).items():
             path = results.folder / f"{study.file_stem}_{name}.png"
@@ -33,6 +31,19 @@ def write_report(results: Results, preset: str) -> str:
     if study.conclude is not None:
         text += f"\n{study.conclude(results)}\n"
     (results.folder / f"{study.file_stem}.md").write_text(text)
+    return text
+
+
+def _tables(results: Results, preset: str) -> str:
+    """A table of methods for each variant; of variants where there is one method."""
+    study = results.study
+    if len(study.methods) == 1 and len(study.variants) > 1:
+        (method,) = study.methods
+        return f"\n{results.markdown_of_variants(study.headline, method, preset)}"
+    text = ""
+    for variant in study.variants:
+        text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
+        text += _ranks(results, variant, preset)
     return text
 
 

@@ -165,22 +165,31 @@ class Results:
     def markdown(self, metrics: Sequence[str], variant: str = "", preset: str | None = None) -> str:
         """A table of methods by metrics, each cell ours (mean ± sd) and the paper's in parentheses, and their seeds."""
         table = self.against_published(preset)
-        table = table[(table["variant"] == variant) & table["metric"].isin(metrics)]
-        cells = {
-            (method, metric): f"{mean:.3f}"
-            + ("" if pd.isna(sd) else f" ± {sd:.3f}")
-            + ("" if pd.isna(paper) else f" ({paper:g})")
-            for method, metric, mean, sd, paper in table[["method", "metric", "mean", "std", "paper"]].itertuples(
-                index=False
-            )
-        }
-        n_seeds = table.groupby("method")["count"].max()
-        lines = ["| method | seeds | " + " | ".join(metrics) + " |", "|---" * (len(metrics) + 2) + "|"]
-        for method in self.study.methods:
-            if method in n_seeds:
-                values = " | ".join(cells.get((method, m), "") for m in metrics)
-                lines.append(f"| {method} | {n_seeds[method]} | {values} |")
-        return "\n".join(lines) + "\n"
+        return _markdown(table[table["variant"] == variant], "method", list(self.study.methods), metrics)
+
+    def markdown_of_variants(self, metrics: Sequence[str], method: str, preset: str | None = None) -> str:
+        """The same of one method, by variants."""
+        table = self.against_published(preset)
+        return _markdown(table[table["method"] == method], "variant", list(self.study.variants), metrics)
+
+
+def _markdown(table: pd.DataFrame, by: str, names: Sequence[str], metrics: Sequence[str]) -> str:
+    """One line for each name that has results in the column ``by``."""
+    table = table[table["metric"].isin(metrics)]
+    columns = [by, "metric", "mean", "std", "paper"]
+    cells = {
+        (name, metric): f"{mean:.3f}"
+        + ("" if pd.isna(sd) else f" ± {sd:.3f}")
+        + ("" if pd.isna(paper) else f" ({paper:g})")
+        for name, metric, mean, sd, paper in table[columns].itertuples(index=False)
+    }
+    n_seeds = table.groupby(by)["count"].max()
+    lines = [f"| {by} | seeds | " + " | ".join(metrics) + " |", "|---" * (len(metrics) + 2) + "|"]
+    for name in names:
+        if name in n_seeds:
+            values = " | ".join(cells.get((name, m), "") for m in metrics)
+            lines.append(f"| {name} | {n_seeds[name]} | {values} |")
+    return "\n".join(lines) + "\n"
 
 
 @contextmanager
