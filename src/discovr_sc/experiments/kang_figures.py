@@ -83,7 +83,7 @@ def _genes_figure(arrays: dict[str, np.ndarray]) -> Figure:
 
 def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figure:
     """What z tells of the condition against what it tells of the type: our curve over weights, the others as points."""
-    figure, ax = plt.subplots(figsize=(5.5, 4.5), layout="constrained")
+    figure, ax = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
     ours = _trade_off_points(curve, preset)
     weights = {variant: float(variant.removeprefix("adv=")) for variant, _ in ours if variant.startswith("adv=")}
     if ("without=nothing", "discovr") in ours:
@@ -93,12 +93,11 @@ def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figu
     ax.plot(points[:, 0], points[:, 1], "o-", label="discovr, by weight of the adversary")
     for variant, point in zip(ordered, points, strict=True):
         ax.annotate(f"{weights[variant]:g}", point, fontsize=7, xytext=(3, 3), textcoords="offset points")
-    for (_, method), point in (_trade_off_points(methods, preset) if methods is not None else {}).items():
-        ax.plot(*point, "s", color="tab:grey", markersize=4)
-        side = {"xytext": (-4, -8), "ha": "right"} if point[0] > 0.9 else {"xytext": (3, -8)}
-        ax.annotate(method, point, fontsize=7, textcoords="offset points", **side)
+    others = _trade_off_points(methods, preset) if methods is not None else {}
+    for i, ((_, method), point) in enumerate(others.items()):
+        ax.plot(*point, "sD^v"[i % 4], color=plt.get_cmap("tab20")(i), markersize=6, label=method)
     ax.set(xlabel="condition read from z (best probe; lower is better)", ylabel="type read from z (kNN probe)")
-    ax.legend(loc="upper right")
+    ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
