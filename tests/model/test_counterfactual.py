@@ -5,6 +5,7 @@ from __future__ import annotations
 import anndata
 import numpy as np
 import pytest
+import scvi
 
 from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
 
@@ -18,6 +19,7 @@ def cells():
 def model(cells):
     adata = cells.copy()
     DISCOVR.setup_anndata(adata, condition_key="condition")
+    scvi.settings.seed = 0  # the model must not hang on the tests before it
     model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
     model.train(
         max_epochs=60, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
