@@ -87,13 +87,13 @@ def summary(folder: Path = RESULTS) -> str:
 def _floor(folder: Path) -> str:
     """A sentence on what cell types alone tell of the stimulation, being unequally frequent."""
     path = folder / "kang.csv"
-    table = pd.read_csv(path, keep_default_na=False) if path.exists() else pd.DataFrame(columns=[*STUDY_COLUMNS])
+    if not path.exists():
+        return ""
+    table = _one_preset(pd.read_csv(path, keep_default_na=False))
     found = table.loc[(table["method"] == "types") & (table["metric"] == "probe_z_condition"), "value"]
-    return (
-        ""
-        if found.empty
-        else f"Kang's 13 annotated types, in place of z, let the stimulation be read at {found.mean():.3f}."
-    )
+    if found.empty:
+        return ""
+    return f"Kang's 13 annotated types, in place of z, let the stimulation be read at {found.mean():.3f}."
 
 
 def _costs(folder: Path) -> str:
