@@ -41,7 +41,7 @@ def test_the_bare_loop_learns():
     model = DISCOVR(adata, n_latent_z=3)
     model.is_trained_ = True
     before = model.get_reconstruction_error()
-    bare = BareCounts(model.module, n_adversary_steps=1, n_reconstruction_steps=1, adversary_memory=500)
+    bare = BareCounts(model.module)
     y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
     x = adata.X.tocsr().astype(np.float32)
     for _ in range(30):

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from discovr_sc import DISCOVR, Weights
-from discovr_sc.train.plan import EpochTotals, Memory
+from discovr_sc.train.plan import EpochTotals
 
 
 def small_model(counts, **settings):
@@ -68,68 +68,6 @@ def test_one_forward_a_step_and_the_model_meets_the_updated_adversary(counts, mo
     assert not torch.equal(events[1][1], events[2][1])
     assert not torch.equal(events[2][1], events[3][1])
     assert torch.equal(events[3][1], state())
-
-
-def test_the_adversary_on_the_reconstruction_takes_part_in_some_updates(counts, monkeypatch):
-    model = small_model(counts, adversary="both")
-    adversary = model.module.adversary
-    seen, forward = [], adversary.forward
-
-    def spy(views):
-        if model.module.training:
-            seen.append(tuple(views))
-        return forward(views)
-
-    monkeypatch.setattr(adversary, "forward", spy)
-    plan = {"n_adversary_steps": 3, "n_reconstruction_steps": 1}
-    model.train(max_epochs=1, batch_size=200, enable_progress_bar=False, plan_kwargs=plan)
-    first, others = [("latent",), ("reconstruction",)], [("latent",), ("latent",)]
-    assert seen == [*first, *others, ("latent", "reconstruction")]  # three updates, then the model's own loss
-
-
-def test_the_adversary_on_z_is_trained_on_recent_cells():
-    memory = Memory(n_cells=5)
-    for first in (0, 3, 6):
-        z = torch.arange(first, first + 3, dtype=torch.float32).unsqueeze(-1)
-        memory.add(z, z.squeeze(-1).long() % 2)
-    torch.manual_seed(0)
-    z, y = memory.draw(200)
-    assert z.shape == (200, 1)
-    assert set(z.squeeze(-1).tolist()) == {4, 5, 6, 7, 8}
-    assert torch.equal(y, z.squeeze(-1).long() % 2)
-
-
-def test_a_memory_gives_each_update_of_the_adversary_other_cells(counts, monkeypatch):
-    model = small_model(counts, adversary="latent")
-    adversary, seen = model.module.adversary, []
-    forward = adversary.forward
-
-    def spy(views):
-        if model.module.training:
-            seen.append(views["latent"])
-        return forward(views)
-
-    monkeypatch.setattr(adversary, "forward", spy)
-    plan = {"n_adversary_steps": 2, "adversary_memory": 1000}
-    model.train(max_epochs=1, batch_size=60, train_size=1.0, enable_progress_bar=False, plan_kwargs=plan)
-    first, second, own, *of_second_batch, own_of_second = [{tuple(row) for row in view.tolist()} for view in seen]
-    assert len(of_second_batch) == 2
-    assert first != second
-    assert first | second <= own
-    for drawn in of_second_batch:
-        assert drawn <= own | own_of_second
-        assert drawn & own  # the first mini-batch is remembered
-    assert not seen[0].requires_grad
-
-
-def test_cells_of_unknown_condition_are_not_remembered():
-    memory = Memory(n_cells=5)
-    memory.add(torch.arange(3.0).unsqueeze(-1), torch.tensor([-1, -1, -1]))
-    assert len(memory) == 0
-    memory.add(torch.arange(3.0).unsqueeze(-1), torch.tensor([1, -1, 0]))
-    z, y = memory.draw(50)
-    assert set(z.squeeze(-1).tolist()) == {0, 2}
-    assert torch.equal(y, (z.squeeze(-1) == 0).long())
 
 
 def test_the_encoder_is_pushed_against_the_adversary(counts):
@@ -243,8 +181,6 @@ def test_a_last_batch_of_one_cell_does_not_crash(counts):
 def test_too_few_adversary_steps_raise(counts):
     with pytest.raises(ValueError, match=r"n_adversary_steps is 0.*adv=0"):
         train(small_model(counts), n_adversary_steps=0)
-    with pytest.raises(ValueError, match=r"n_reconstruction_steps is 0.*adversary='latent'"):
-        train(small_model(counts), n_reconstruction_steps=0)
 
 
 @pytest.mark.parametrize("setting", ["reduce_lr_on_plateau", "update_only_decoder", "n_steps_kl_warmup"])

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.module.alignment import mmd
 from discovr_sc.module.gaussians import kl
-from discovr_sc.train.plan import DRAWN_PER_CELL, Memory, frozen
+from discovr_sc.train.plan import frozen
 
 
 class BareCounts:
@@ -23,19 +23,11 @@ class BareCounts:
         Whose networks, likelihoods and weights are trained; its prior of w must be ``"learned"``, that of z a mixture.
     n_adversary_steps
         Updates of the adversary before each update of the rest.
-    n_reconstruction_steps
-        In how many of those the adversary on the reconstruction takes part.
-    adversary_memory
-        Latents of how many recent cells the adversary on z is trained on.
     """
 
-    def __init__(
-        self, module: DISCOVRModule, n_adversary_steps: int, n_reconstruction_steps: int, adversary_memory: int
-    ):
+    def __init__(self, module: DISCOVRModule, n_adversary_steps: int = 1):
         self.module = module
         self.n_adversary_steps = n_adversary_steps
-        self.n_reconstruction_steps = n_reconstruction_steps
-        self.memory = Memory(adversary_memory)
         adversary = list(module.adversary.parameters())
         theirs = {id(parameter) for parameter in adversary}
         rest = [parameter for parameter in module.parameters() if id(parameter) not in theirs]
@@ -59,14 +51,9 @@ class BareCounts:
         px_z = net.likelihood_z(net.decoder_z(z, batch), library, batch)
         views = {"latent": qz.loc, "reconstruction": net.likelihood_z.view(px_z.scale)}
 
-        self.memory.add(qz.loc.detach(), y)
-        on_z, on_reconstruction = net.adversary.classifiers["latent"], net.adversary.classifiers["reconstruction"]
-        for step in range(self.n_adversary_steps):
-            recent_z, recent_y = self.memory.draw(DRAWN_PER_CELL * len(y))
-            loss = cross_entropy(on_z(recent_z), recent_y)
-            if step < self.n_reconstruction_steps:
-                loss = loss + cross_entropy(on_reconstruction(views["reconstruction"].detach()), y)
-            update(self.adversary_optimizer, loss)
+        seen = {place: view.detach() for place, view in views.items()}
+        for _ in range(self.n_adversary_steps):
+            update(self.adversary_optimizer, sum(cross_entropy(logits, y) for logits in net.adversary(seen)))
 
         with frozen(net.adversary):
             observed, prior = net.likelihood.observe(x), net.prior()

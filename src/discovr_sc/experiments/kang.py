@@ -358,8 +358,7 @@ KANG = Study(
     n_seeds=5,
 )
 
-#: What each addition to the paper's method buys: the defaults with one of them taken away. (Without an adversary on z,
-#: that on the reconstruction takes part in all updates.)
+#: What each addition to the paper's method buys: the defaults with one of them taken away.
 ADDITIONS = {
     "without=nothing": Variant(),
     "without=mixture": Variant(settings={"n_components_z": 1}),
@@ -367,8 +366,6 @@ ADDITIONS = {
     "without=adversary-on-z": Variant(settings={"adversary": "reconstruction"}),
     "without=adversary-on-rho": Variant(settings={"adversary": "latent"}),
     "without=decay": Variant(plan={"final_decay": 0.0}),
-    "without=adversary-steps": Variant(plan={"n_adversary_steps": 1}),
-    "without=memory": Variant(plan={"adversary_memory": 0}),
     "without=deep-adversary": Variant(settings={"n_layers_adversary": 1}),
     "without=kl": Variant(weights={"kl_z": 1e-4, "kl_w": 1e-4}),
     "without=learned-prior": Variant(settings={"prior": "mapped"}),

@@ -141,24 +141,22 @@ def run(
 # The models ------------------------------------------------------------------------------------------------------
 
 
-def discovr(adata: AnnData, n_adversary_steps: int | None = None) -> Competitor:
-    """DISCOVR with its default settings, or another number of the adversary's steps."""
+def discovr(adata: AnnData) -> Competitor:
+    """DISCOVR with its default settings."""
     DISCOVR.setup_anndata(adata, "stim")
     model = DISCOVR(adata)
-    plan = {} if n_adversary_steps is None else {"n_adversary_steps": n_adversary_steps}
     return Competitor(
-        lambda **kwargs: model.train(**(QUIET | kwargs), plan_kwargs=plan),
+        lambda **kwargs: model.train(**(QUIET | kwargs)),
         batches_of(adata.n_obs),
-        None if plan else model.get_latent_representation,
-        None if plan else model.get_normalized_expression,
+        model.get_latent_representation,
+        model.get_normalized_expression,
     )
 
 
 def bare(adata: AnnData) -> Competitor:
     """The bare loop over the networks of DISCOVR with its default settings."""
     DISCOVR.setup_anndata(adata, "stim")
-    names = ("n_adversary_steps", "n_reconstruction_steps", "adversary_memory")
-    loop = BareCounts(DISCOVR(adata).module, **{name: DISCOVR._plan_defaults[name] for name in names})
+    loop = BareCounts(DISCOVR(adata).module)
     y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
 
     def train(limit_train_batches: int | None = None, callbacks: Sequence[EpochClock] = ()) -> None:
@@ -221,7 +219,6 @@ def sysvi(adata: AnnData) -> Competitor:
 MODELS: dict[str, Callable[[AnnData], Competitor]] = {
     "scvi": scvi_model,
     "discovr": discovr,
-    "discovr_1_step": lambda adata: discovr(adata, n_adversary_steps=1),
     "bare": bare,
     "contrastivevi": contrastive_vi,
     "mrvi": mrvi,
@@ -267,7 +264,6 @@ def kang_speed(*, rounds: int, n_batches: int | None, **_) -> dict[str, float]:
             if clock.cpu:
                 rows[f"{question}_cells_per_cpu_second.{name}"] = adata.n_obs / statistics.median(clock.cpu)
     rows["epoch_vs_scvi"] = ratio(epochs["discovr"], epochs["scvi"])
-    rows["epoch_vs_scvi_1_step"] = ratio(epochs["discovr_1_step"], epochs["scvi"])
     rows["epoch_vs_bare"] = ratio(epochs["discovr"], epochs["bare"])
     rows["latents_vs_scvi"] = ratio(latents["discovr"], latents["scvi"])
     rows["expression_vs_scvi"] = ratio(expressions["discovr"], expressions["scvi"])
@@ -281,7 +277,7 @@ def ratio(ours: Clock, theirs: Clock) -> float:
 
 def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
     """Peak resident memory of a process that loads Kang, trains one model and asks it for latents."""
-    names = [name for name in MODELS if name not in ("bare", "discovr_1_step")]
+    names = [name for name in MODELS if name != "bare"]
     peaks = {name: in_process_of_its_own(_peak_of, name, n_batches) for name in names}
     rows = {f"peak_memory_mb.{name}": peak for name, peak in peaks.items()}
     return rows | {"peak_memory_vs_scvi": peaks["discovr"] / peaks["scvi"]}

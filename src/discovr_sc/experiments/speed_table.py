@@ -13,7 +13,6 @@ import torch
 #: Ratios that have a goal, by metric: what it is, the goal.
 GOALS = {
     "epoch_vs_scvi": ("training epoch, DISCOVR with default settings / scVI", 1.0),
-    "epoch_vs_scvi_1_step": ("training epoch, DISCOVR with one adversary step / scVI", 1.0),
     "epoch_vs_bare": ("training epoch, DISCOVR / bare loop", 1.25),
     "latents_vs_scvi": ("latents of all cells, DISCOVR / scVI", 0.5),
     "expression_vs_scvi": ("normalised expression of all cells, DISCOVR / scVI", math.nan),
@@ -36,7 +35,6 @@ SCALING_COLUMNS = {
 NAMES = {
     "scvi": "scVI",
     "discovr": "DISCOVR",
-    "discovr_1_step": "DISCOVR, one adversary step",
     "bare": "bare loop, DISCOVR's networks",
     "contrastivevi": "contrastiveVI",
     "mrvi": "MRVI (PyTorch)",

@@ -209,8 +209,7 @@ class QueryDataMixin(ArchesMixin):
         if max_epochs is None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / joined.n_obs), 5, 400))
         # z has told the new condition from the old ones unchecked so far: the adversary gets more time to find out.
-        steps = {name: n for name, n in model.plan_defaults_.items() if name.endswith("_steps")}
-        more_steps = {name: 2 * n for name, n in ({"n_adversary_steps": 1} | steps).items()}
+        more_steps = {"n_adversary_steps": 2 * model.plan_defaults_.get("n_adversary_steps", 1)}
         plan_kwargs = more_steps | (train_kwargs.pop("plan_kwargs", None) or {})
         model.train(max_epochs, plan_kwargs=plan_kwargs, **({"balance_conditions": old is not None} | train_kwargs))
         return model

@@ -12,10 +12,6 @@ from scvi.train import TrainingPlan
 
 from discovr_sc.module.skeleton import DisentangledModule
 
-#: Remembered cells in an update of the adversary on z for each cell of a mini-batch; it is small, so they cost little.
-DRAWN_PER_CELL = 4
-
-
 class AdversarialPlan(TrainingPlan):
     """Algorithm 1 of the paper: one forward, then the adversary's update, then the model's against it.
 
@@ -31,12 +27,6 @@ class AdversarialPlan(TrainingPlan):
         Learning rate of the adversary; that of the model by default.
     n_adversary_steps
         Updates of the adversary before each update of the model.
-    n_reconstruction_steps
-        In how many of those the adversary on the reconstruction takes part where there is one on z, too; in all by
-        default. It sees thousands of genes and costs most of an update, the one on z next to nothing.
-    adversary_memory
-        Latents of how many recent cells the adversary on z is trained on, drawn anew for each update. With 0 all
-        updates see the same mini-batch, and several of them learn its accidents, not what tells the conditions apart.
     gradient_clip
         Largest norm of the gradient, for the model and for the adversary; None does not clip.
     weight_decay, eps
@@ -59,8 +49,6 @@ class AdversarialPlan(TrainingPlan):
         lr: float = 1e-3,
         adversary_lr: float | None = None,
         n_adversary_steps: int = 1,
-        n_reconstruction_steps: int | None = None,
-        adversary_memory: int = 0,
         gradient_clip: float | None = 50.0,
         weight_decay: float = 1e-6,
         eps: float = 1e-8,
@@ -72,13 +60,6 @@ class AdversarialPlan(TrainingPlan):
             raise ValueError(
                 f"n_adversary_steps is {n_adversary_steps}; give at least 1, or Weights(adv=0) to train without one."
             )
-        if n_reconstruction_steps is not None and n_reconstruction_steps < 1:
-            raise ValueError(
-                f"n_reconstruction_steps is {n_reconstruction_steps}; give at least 1, or None for all of the "
-                "adversary's; adversary='latent' has none that looks at the reconstruction."
-            )
-        if adversary_memory < 0:
-            raise ValueError(f"adversary_memory is {adversary_memory}; give a number of cells, or 0 for none.")
         if gradient_clip is not None and gradient_clip <= 0:
             raise ValueError(f"gradient_clip is {gradient_clip}; give a norm above 0, or None not to clip.")
         if not 0 <= final_decay <= 1:
@@ -104,8 +85,6 @@ class AdversarialPlan(TrainingPlan):
         self.automatic_optimization = False
         self.adversary_lr = lr if adversary_lr is None else adversary_lr
         self.n_adversary_steps = n_adversary_steps
-        self.n_reconstruction_steps = n_reconstruction_steps or n_adversary_steps
-        self._memory = Memory(adversary_memory) if adversary_memory else None
         self.gradient_clip = gradient_clip
         self.final_decay = final_decay
         self._totals = EpochTotals()
@@ -181,22 +160,9 @@ class AdversarialPlan(TrainingPlan):
         self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
 
     def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], y: torch.Tensor) -> None:
-        seen = {
-            place: (view.detach(), y) for place, view in views.items() if place in self.module.adversary.classifiers
-        }
-        memory = self._memory if "latent" in seen else None
-        if memory is not None:
-            memory.add(*seen["latent"])
-            memory = memory if len(memory) else None
-        for step in range(self.n_adversary_steps):
-            if step == self.n_reconstruction_steps and "latent" in seen:
-                seen.pop("reconstruction", None)
-            if memory is not None:
-                seen["latent"] = memory.draw(DRAWN_PER_CELL * len(y))
-            self._step(optimizer, sum(self._loss_at(place, *cells) for place, cells in seen.items()))
-
-    def _loss_at(self, place: str, view: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.module.adversary_loss(self.module.adversary({place: view}), y)
+        views = {place: view.detach() for place, view in views.items()}
+        for _ in range(self.n_adversary_steps):
+            self._step(optimizer, self.module.adversary_loss(self.module.adversary(views), y))
 
     def _step(self, optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad()
@@ -206,35 +172,6 @@ class AdversarialPlan(TrainingPlan):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
         optimizer.step()
-
-
-class Memory:
-    """Latents and conditions of the most recent cells of known condition.
-
-    Parameters
-    ----------
-    n_cells
-        How many are remembered.
-    """
-
-    def __init__(self, n_cells: int):
-        self.n_cells = n_cells
-        self._z = self._y = None
-
-    def add(self, z: torch.Tensor, y: torch.Tensor) -> None:
-        """Remember the cells of a mini-batch, and forget the oldest."""
-        z, y = z[y >= 0], y[y >= 0]
-        if self._z is not None:
-            z, y = torch.cat([self._z, z]), torch.cat([self._y, y])
-        self._z, self._y = z[-self.n_cells :], y[-self.n_cells :]
-
-    def __len__(self) -> int:
-        return 0 if self._y is None else len(self._y)
-
-    def draw(self, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Some of the remembered cells, with replacement."""
-        rows = torch.randint(len(self._y), (n,), device=self._y.device)
-        return self._z[rows], self._y[rows]
 
 
 class EpochTotals:
