@@ -33,6 +33,7 @@ lint: $(VENV)/.installed-test
 
 docs: $(VENV)/.installed-doc
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 notebooks: $(VENV)/.installed-doc

@@ -205,3 +205,21 @@ def _run(code: str, folder: Path, **environment: str) -> None:
     environment = os.environ | {"MPLBACKEND": "Agg"} | environment
     done = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+# Links ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    check = _load("check_links", ROOT / "docs" / "check_links.py")
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="b.html#there">b</a><a href="https://example.org/x">x</a>'
+    )
+    (tmp_path / "b.html").write_text('<p id="there"><a href="a.html#top">a</a><a href="#there">here</a></p>')
+    assert check.broken_links(tmp_path) == []
+    (tmp_path / "b.html").write_text('<a href="a.html#gone">a</a><img src="no.png"><a href="a.html">a</a>')
+    assert check.broken_links(tmp_path) == [
+        "a.html: b.html#there",
+        "b.html: a.html#gone",
+        "b.html: no.png",
+    ]

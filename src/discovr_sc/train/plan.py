@@ -12,6 +12,7 @@ from scvi.train import TrainingPlan
 
 from discovr_sc.module.skeleton import DisentangledModule
 
+
 class AdversarialPlan(TrainingPlan):
     """Algorithm 1 of the paper: one forward, then the adversary's update, then the model's against it.
 
