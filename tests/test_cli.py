@@ -65,6 +65,7 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert cli.main(fit) == 2
     assert "is there already; give another --out, or --overwrite" in capsys.readouterr().err
     assert cli.main([*fit, "--overwrite", "--model", "CVAE"]) == 0
+    assert not (out / "report.csv").exists()  # it was of the model before
     assert cli.main(["report", str(out), "--probes", "knn"]) == 0
 
 
@@ -79,8 +80,18 @@ def test_wrong_arguments_of_fit_and_report_exit_with_2_and_say_why(file, tmp_pat
             *("fit", str(file), "--condition-key", "condition", "--layer", "raw", "--n-top-genes", "9", *out)
         ],
         "has no model (model.pt)": ["report", str(tmp_path)],
+        "max_epochs=0; give a whole number of at least 1": [
+            *("fit", str(file), "--condition-key", "condition", "--max-epochs", "0", "--out", str(tmp_path / "other"))
+        ],
     }
     for message, arguments in cases.items():
         assert cli.main(arguments) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
+
+
+def test_a_study_whose_data_are_missing_says_what_to_put_where(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DISCOVR_SC_DATA", str(tmp_path))
+    arguments = ["reproduce", "colored-mnist", "--preset", "laptop", "--jobs", "1", "--out", str(tmp_path / "results")]
+    assert cli.main(arguments) == 2
+    assert "mnist" in capsys.readouterr().err

@@ -131,6 +131,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")
+    from discovr_sc.data import DataUnavailableError
     from discovr_sc.experiments import STUDIES, run_study
     from discovr_sc.experiments.report import write_report
 
@@ -150,9 +151,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs or os.cpu_count() or 1,
             command=arguments.command_line,
         )
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    except (ValueError, OSError, DataUnavailableError) as error:
+        return _complain(error)
     print(write_report(results, preset))
     return 0
 

@@ -15,6 +15,8 @@ from discovr_sc.data import prepare_counts
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.checks import find_data
 
+#: What :func:`report` writes.
+REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
 MODELS = ("DISCOVR", "CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")
 
 
@@ -55,7 +57,7 @@ def fit(
     out = Path(out)
     if model not in MODELS:
         raise ValueError(f"model {model!r} is not known; choose from {list(MODELS)}.")
-    if out.exists() and not overwrite:
+    if out.exists() and not overwrite and (out.is_file() or any(out.iterdir())):
         raise FileExistsError(f"{out} is there already; give another --out, or --overwrite.")
     adata = read(path)
     if n_top_genes is not None:
@@ -66,11 +68,14 @@ def fit(
     model_cls.setup_anndata(adata, condition_key, layer=layer, batch_key=batch_key)
     scvi.settings.seed = seed
     fitted = model_cls(adata)
+    out.mkdir(parents=True, exist_ok=True)  # before the training, which would be lost if this failed
     print(f"{adata.n_obs:,} cells, {adata.n_vars:,} genes, conditions {list(map(str, fitted.conditions))}", flush=True)
     fitted.train(max_epochs, train_size=0.8, validation_size=0.1)
     for latent in fitted.latents:
         adata.obsm[f"X_{model.lower()}_{latent}"] = fitted.get_latent_representation(kind=latent)
-    fitted.save(str(out), overwrite=overwrite, save_anndata=True)
+    for name in REPORT_FILES:
+        (out / name).unlink(missing_ok=True)  # they were of the model that is replaced
+    fitted.save(str(out), overwrite=True, save_anndata=True)
     return fitted
 
 
@@ -95,9 +100,10 @@ def report(
     folder = Path(folder)
     model = load(folder)
     table = model.disentanglement_report(labels_key, probes=probes, seed=seed)
-    table.to_csv(folder / "report.csv", index=False)
-    pl.history(model, show=False, save=folder / "history.png")
-    pl.disentanglement(table, show=False, save=folder / "disentanglement.png")
+    of_table, of_history, of_probes = (folder / name for name in REPORT_FILES)
+    table.to_csv(of_table, index=False)
+    pl.history(model, show=False, save=of_history)
+    pl.disentanglement(table, show=False, save=of_probes)
     return table
 
 

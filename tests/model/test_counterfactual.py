@@ -8,6 +8,7 @@ import pytest
 import scvi
 
 from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
+from discovr_sc.module.counterfactual import Neighborhood
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,22 @@ def test_wrong_arguments_raise(model):
     for argument in ("n_samples", "n_neighbors"):
         with pytest.raises(ValueError, match=f"{argument}=0"):
             model.predict_counterfactual(target="control", by="neighbors", **{argument: 0})
+
+
+def test_like_cells_are_training_cells_and_a_tenth_of_a_condition_at_most(counts):
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_latent_z=3, n_hidden=8)
+    model.train(max_epochs=1, train_size=0.5, enable_progress_bar=False)
+    codes = model._condition_codes()
+    moments = model._moments_by_condition("analogy", 0)
+    z = model.get_latent_representation()
+    for code, (z_of_condition, *_) in moments.items():
+        cells = np.sort(model.train_indices)
+        np.testing.assert_allclose(z_of_condition, z[cells[codes[cells] == code]], rtol=1e-5, atol=1e-6)
+    near = Neighborhood(z[:40], n_neighbors=50)
+    assert near._search.n_neighbors == 4
+    drawn = near.draw(np.repeat(z[:1], 200, axis=0))
+    assert set(drawn) == set(np.argsort(((z[:40] - z[0]) ** 2).sum(1))[:4])
 
 
 def test_neighbours_need_cells_of_the_target(small, counts, tmp_path):

@@ -114,11 +114,30 @@ def test_bad_weights_raise(weights):
 # Latents and reconstructions ------------------------------------------------------------------------------------
 
 
+def test_counts_stored_as_sparse_rows_are_encoded_as_such(trained, counts, monkeypatch):
+    dense = counts.copy()
+    dense.X = counts.X.toarray()
+    layouts, moments = [], trained.module.latent_moments
+
+    def spy(tensors, latents):
+        layouts.append(tensors["X"].layout)
+        return moments(tensors, latents)
+
+    monkeypatch.setattr(trained.module, "latent_moments", spy)
+    z, z_of_dense = (trained.get_latent_representation(adata) for adata in (counts, dense))
+    assert layouts == [torch.sparse_csr, torch.strided]
+    np.testing.assert_allclose(z, z_of_dense, rtol=1e-5, atol=1e-5)
+    # The encoder of w takes the condition, too, beside dense counts.
+    trained.get_latent_representation(kind="w")
+    assert layouts[-1] == torch.strided
+
+
 def test_latents_have_the_promised_shapes(trained, counts):
     z, w = (trained.get_latent_representation(kind=kind) for kind in ("z", "w"))
     assert z.shape == (120, 3)
     assert w.shape == (120, 2)
-    np.testing.assert_array_equal(trained.get_latent_representation(kind="zw"), np.hstack([z, w]))
+    # z alone is computed from sparse rows, and rounded otherwise
+    np.testing.assert_allclose(trained.get_latent_representation(kind="zw"), np.hstack([z, w]), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(trained.get_latent_representation(indices=[5, 7]), z[[5, 7]], rtol=1e-5)
     mean, variance = trained.get_latent_representation(kind="w", return_dist=True)
     np.testing.assert_array_equal(mean, w)

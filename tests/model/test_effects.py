@@ -86,7 +86,7 @@ def test_methods_without_a_decoder_of_z_have_effects_too(counts):
 
 def test_wrong_arguments_raise(model):
     cases = {
-        "n_samples=1; an interval": {"n_samples": 1},
+        "n_samples=1; give a whole number of at least 2": {"n_samples": 1},
         "level=1; give": {"level": 1},
         "pseudocount=0; give": {"pseudocount": 0},
         "reference='x' is not one": {"reference": "x"},

@@ -168,6 +168,9 @@ def scvi_test(adata, condition_key, cell_type, control, target, preset) -> pd.Da
     table = model.differential_expression(
         idx1=cells[0], idx2=cells[1], mode="change", fdr_target=FDR, all_stats=False, silent=True
     )
+    # As DISCOVR's table is sorted: by fold change where probabilities are equal.
+    order = np.lexsort([-table["lfc_mean"].abs(), -table["proba_de"]])
+    table = table.iloc[order]
     return _ranked(table.index, table["lfc_mean"], table[f"is_de_fdr_{FDR}"])
 
 

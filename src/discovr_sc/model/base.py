@@ -19,7 +19,15 @@ from scvi.data.fields import (
 from scvi.model.base import RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import check_counts, check_query, check_setup, check_unit_interval, find_data, fingerprint
+from discovr_sc.model.checks import (
+    check_counts,
+    check_query,
+    check_setup,
+    check_unit_interval,
+    check_whole_number,
+    find_data,
+    fingerprint,
+)
 from discovr_sc.model.conditions import condition_keys
 from discovr_sc.model.counterfactual import CounterfactualMixin
 from discovr_sc.model.differential import DifferentialMixin
@@ -201,6 +209,8 @@ class DisentangledModel(
     def __init__(self, adata: AnnData | None = None, registry: dict | None = None, **module_settings):
         super().__init__(adata, registry)
         self.plan_defaults_ = dict(self._plan_defaults)
+        # Fingerprint of the data of the last training; None before, and where they came from a datamodule.
+        self.trained_on_ = None
         # What training may change, where a trained model was extended; None is all. See module/surgery.py.
         self.trainable_ = None
         shape, data_scale = self._data_layout()
@@ -318,6 +328,8 @@ class DisentangledModel(
         """
         if batch_size < 2:
             raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
+        if max_epochs is not None:
+            check_whole_number("max_epochs", max_epochs, at_least=1)
         if self.minified_data_type is not None:
             raise ValueError("The model's data are minified; load it with the data that it was trained on to train it.")
         if self.adata is not None and not self.module.has_z_likelihood and (self._condition_codes() < 0).any():
@@ -348,6 +360,10 @@ class DisentangledModel(
             labelled = self.train_indices[self._condition_codes()[self.train_indices] >= 0]
             self.module.fit_class_means(self._make_data_loader(self.adata, indices=labelled))
         self.trained_on_ = fingerprint(self.adata)
+
+    def _has_training_data(self) -> bool:
+        """Whether the model's data are those that it was trained on."""
+        return self.adata is not None and self.trained_on_ == fingerprint(self.adata)
 
     def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
         if adata is None and self.adata is None:

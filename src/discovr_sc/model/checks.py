@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from itertools import product
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -280,6 +281,12 @@ def _values_in_memory(matrix) -> np.ndarray | None:
     if issparse(matrix):
         return matrix.data
     return matrix if isinstance(matrix, np.ndarray) else None
+
+
+def check_whole_number(argument: str, value: int, *, at_least: int) -> None:
+    """Raise unless an argument is a whole number that is large enough."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
+        raise ValueError(f"{argument}={value}; give a whole number of at least {at_least}.")
 
 
 def fingerprint(adata: AnnData) -> str:

@@ -10,6 +10,7 @@ import torch
 from anndata import AnnData
 from scvi import REGISTRY_KEYS
 
+from discovr_sc.model.checks import check_whole_number
 from discovr_sc.model.conditions import SEPARATOR, condition_labels
 from discovr_sc.model.draws import row_numbers, seeded
 from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
@@ -71,7 +72,8 @@ class CounterfactualMixin:
             condition. The default is the first of these that the method has (CVAE has no w, and its posterior is the
             condition itself).
         n_neighbors
-            For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample.
+            For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample; a tenth of
+            the training cells of a condition at most.
         seed
             Of the samples: the same cells get the same prediction.
         batch_size
@@ -101,8 +103,7 @@ class CounterfactualMixin:
         if kind == "counts" and not self.module.likelihood.counts:
             raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
         n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
-        if n_samples < 1:
-            raise ValueError(f"n_samples={n_samples}; give a whole number of at least 1.")
+        check_whole_number("n_samples", n_samples, at_least=1)
         code = self._condition_code(target, "target")
         adata = self._validate_anndata(adata)
         parts = []
@@ -130,8 +131,7 @@ class CounterfactualMixin:
             raise ValueError(
                 f"by={by!r} is not a way {type(self).__name__} has; choose from {list(self.counterfactual_ways)}."
             )
-        if n_neighbors < 1:
-            raise ValueError(f"n_neighbors={n_neighbors}; give a whole number of at least 1.")
+        check_whole_number("n_neighbors", n_neighbors, at_least=1)
         if by in ("posterior", "prior"):
             return {"posterior": FromPosterior, "prior": FromPrior}[by]()
         moments = self._moments_by_condition(by, code)
@@ -140,18 +140,22 @@ class CounterfactualMixin:
         return ByAnalogy(moments, code, n_neighbors, names=list(self.conditions))
 
     def _moments_by_condition(self, by: str, code: int) -> dict[int, tuple[np.ndarray, ...]]:
-        """Posterior means of z, and means and variances of w, of the model's own cells, by condition."""
+        """Posterior means of z, and means and variances of w, of the training cells, by condition.
+
+        Of all cells of the model's data, where these are not those of its training.
+        """
         what_else = "with the cells it was trained on, or use by='prior'."
         if self.adata is None:
             raise ValueError(f"by={by!r} looks for cells like these, but the model has no data; load it {what_else}")
-        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        cells = np.sort(self.train_indices) if self._has_training_data() else np.arange(self.adata.n_obs)
+        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()[cells]
         if code not in codes:
             raise ValueError(
                 f"by={by!r} looks for cells of condition {self.conditions[code]!r}, but the model's AnnData has none; "
                 f"load the model {what_else}"
             )
-        z = self.get_latent_representation()
-        w = self.get_latent_representation(kind="w", return_dist=True)
+        z = self.get_latent_representation(indices=cells)
+        w = self.get_latent_representation(indices=cells, kind="w", return_dist=True)
         known = np.unique(codes[codes >= 0])
         return {int(k): tuple(moment[codes == k] for moment in (z, *w)) for k in known}
 

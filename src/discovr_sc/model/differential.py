@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -9,11 +10,11 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
-from scvi import REGISTRY_KEYS
+from scvi import REGISTRY_KEYS, settings
 from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
-from discovr_sc.model.checks import check_columns
+from discovr_sc.model.checks import check_columns, check_whole_number
 from discovr_sc.model.counterfactual import N_NEIGHBORS
 from discovr_sc.model.draws import seeded
 
@@ -37,6 +38,10 @@ COLUMNS = [
     "n_target",
     "n_reference",
 ]
+
+
+class EmptyPopulation(ValueError):
+    """A group has no cells to compare."""
 
 
 class Population(NamedTuple):
@@ -80,9 +85,10 @@ class DifferentialMixin:
         target, reference
             Conditions to compare. With two conditions, the second against the first by default.
         groupby
-            Column of ``obs``, such as the cell type: conditions are compared within each of its groups.
+            Column of ``obs``, such as the cell type: conditions are compared within each of its groups. A group without
+            cells of both conditions is left out, with a warning.
         groups
-            Some groups only.
+            Some groups only; an error where one of them lacks a condition.
         mode
             ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
             conditions, no others) under the target and under the reference, so that differences between cells do not
@@ -127,22 +133,28 @@ class DifferentialMixin:
         """
         self._check_if_trained(warn=False)
         self._check_has_counts("differential_expression")
-        if not self.module.likelihood.counts:
-            raise ValueError("differential_expression is for counts (likelihood 'zinb' or 'nb').")
+        self._check_of_genes("differential_expression")
         if mode not in ("observed", "counterfactual"):
             raise ValueError(f"mode={mode!r} is not known; choose 'observed' or 'counterfactual'.")
         if by is not None and mode == "observed":
             raise ValueError(f"by={by!r} chooses w for mode='counterfactual'; leave it out, or set that mode.")
-        for argument, value in {"delta": delta, "pseudocount": pseudocount, "fdr": fdr}.items():
+        for argument, value in {"delta": delta, "pseudocount": pseudocount}.items():
             if not value > 0:
                 raise ValueError(f"{argument}={value}; give a number above 0.")
-        if n_samples < 2:
-            raise ValueError(f"n_samples={n_samples}; give a whole number of at least 2.")
+        if not 0 < fdr < 1:
+            raise ValueError(f"fdr={fdr}; give a number between 0 and 1.")
+        check_whole_number("n_samples", n_samples, at_least=2)
         target_code, reference_code = self._compared(target, reference)
         adata = self._validate_anndata(adata)
         tables = []
         for name, members in _groups(adata, groupby, groups):
-            populations = self._populations(adata, name, members, target_code, reference_code, mode)
+            try:
+                populations = self._populations(adata, name, members, target_code, reference_code, mode)
+            except EmptyPopulation as error:
+                if groupby is None or groups is not None:
+                    raise
+                warnings.warn(f"{error} It is left out.", UserWarning, stacklevel=settings.warnings_stacklevel)
+                continue
             sampler = ExpressionSampler(
                 self, adata, populations, by=by, n_samples=n_samples, batch_size=batch_size, seed=seed
             )
@@ -153,6 +165,8 @@ class DifferentialMixin:
             table["is_de"] = expected_fdr_calls(table["proba_de"], fdr=fdr)
             table["n_target"], table["n_reference"] = (len(population.cells) for population in populations)
             tables.append(table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS])
+        if not tables:
+            raise ValueError(f"no group of {groupby!r} has cells of both conditions; use mode='counterfactual'.")
         return pd.concat(tables, ignore_index=True)
 
     def _compared(self, target: str | None, reference: str | None) -> tuple[int, int]:
@@ -180,7 +194,7 @@ class DifferentialMixin:
         if mode == "counterfactual":
             cells = np.flatnonzero(members & np.isin(codes, (target, reference)))
             if not len(cells):
-                raise ValueError(
+                raise EmptyPopulation(
                     f"group {name!r} has no cells of conditions {self.conditions[target]!r} and "
                     f"{self.conditions[reference]!r}; leave it out with groups=..."
                 )
@@ -188,7 +202,7 @@ class DifferentialMixin:
         found = [np.flatnonzero(members & (codes == code)) for code in (target, reference)]
         for code, cells in zip((target, reference), found, strict=True):
             if not len(cells):
-                raise ValueError(
+                raise EmptyPopulation(
                     f"group {name!r} has no cells of condition {self.conditions[code]!r}; leave it out with "
                     "groups=..., or use mode='counterfactual'."
                 )

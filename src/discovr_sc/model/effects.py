@@ -9,9 +9,10 @@ import pandas as pd
 import torch
 from anndata import AnnData
 from sklearn.preprocessing import StandardScaler
+from torch.distributions import Distribution
 
 from discovr_sc.data import log_counts
-from discovr_sc.model.checks import check_gene_list, find_data
+from discovr_sc.model.checks import check_gene_list, check_whole_number, find_data
 from discovr_sc.model.counterfactual import N_NEIGHBORS
 from discovr_sc.model.draws import row_numbers, seeded
 from discovr_sc.module.likelihoods import COUNTS_PER_CELL
@@ -84,10 +85,8 @@ class EffectMixin:
         """
         self._check_if_trained(warn=False)
         self._check_has_counts("get_condition_effect")
-        if not self.module.likelihood.counts:
-            raise ValueError("get_condition_effect is for counts (likelihood 'zinb' or 'nb').")
-        if n_samples < 2:
-            raise ValueError(f"n_samples={n_samples}; an interval needs at least 2.")
+        self._check_of_genes("get_condition_effect")
+        check_whole_number("n_samples", n_samples, at_least=2)
         if not 0 < level < 1:
             raise ValueError(f"level={level}; give a number between 0 and 1.")
         if not pseudocount > 0:
@@ -137,10 +136,17 @@ class EffectMixin:
         own, under = self._own_and_under(tensors, code, way, n_samples)
         full = own.decode(self.module)
         other = self.module.decode_marginal(own.own.z, own.given) if way is None else under.decode(self.module)
-        # Methods without a decoder of z alone average expression itself.
-        if not isinstance(other, torch.Tensor):
-            other = self.module.likelihood_of("full" if way else "marginal").reconstruction(other)
-        return COUNTS_PER_CELL * self.module.likelihood.reconstruction(full).cpu(), COUNTS_PER_CELL * other.cpu()
+        if isinstance(other, torch.Tensor):
+            # A method without a decoder of z alone averages normalised expression itself.
+            full = self.module.likelihood.reconstruction(full)
+        else:
+            full, other = _expected_shares(full), _expected_shares(other)
+        return COUNTS_PER_CELL * full.cpu(), COUNTS_PER_CELL * other.cpu()
+
+
+def _expected_shares(px: Distribution) -> torch.Tensor:
+    """Shares of genes in expected counts, extra zeros included: full expression may have them, marginal does not."""
+    return px.mean / px.mean.sum(-1, keepdim=True)
 
 
 def _gene_table(genes: pd.Index, moments: dict[str, StandardScaler]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -11,10 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
-from scvi import settings
+from scipy.sparse import csr_array, csr_matrix
+from scvi import REGISTRY_KEYS, settings
 from scvi.utils import unsupported_if_adata_minified
 
-from discovr_sc.model.checks import check_gene_list
+from discovr_sc.model.checks import check_gene_list, check_whole_number
 from discovr_sc.model.conditions import SEPARATOR
 from discovr_sc.model.report import disentanglement_report
 
@@ -78,16 +80,20 @@ class QueryMixin:
         self._check_if_trained(warn=False)
         if kind not in ("z", "w", "zw"):
             raise ValueError(f"kind={kind!r} is not known; choose 'z', 'w' or 'zw'.")
-        batches = self._batches(adata, indices, batch_size) if dataloader is None else dataloader
+        if dataloader is None:
+            by_moments = return_dist or give_mean
+            dataloader = self._batches(adata, indices, batch_size, sparse=by_moments and self.module.reads_sparse(kind))
         parts: list[tuple[torch.Tensor, ...]] = []
-        for tensors in batches:
-            if return_dist or give_mean:
-                moments = self.module.latent_moments(tensors, kind)
-                picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
-                parts.append(tuple(torch.cat(columns, dim=-1).cpu() for columns in zip(*picked, strict=True)))
-            else:
-                samples = self.module.latent_samples(tensors)
-                parts.append((torch.cat([samples[latent] for latent in kind], dim=-1).cpu(),))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows are in beta
+            for tensors in dataloader:
+                if return_dist or give_mean:
+                    moments = self.module.latent_moments(tensors, kind)
+                    picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
+                    parts.append(tuple(torch.cat(columns, dim=-1).cpu() for columns in zip(*picked, strict=True)))
+                else:
+                    samples = self.module.latent_samples(tensors)
+                    parts.append((torch.cat([samples[latent] for latent in kind], dim=-1).cpu(),))
         arrays = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
         return (arrays[0], arrays[1]) if return_dist else arrays[0]
 
@@ -252,10 +258,7 @@ class QueryMixin:
         >>> marginal.shape, round(float(marginal.iloc[0].sum()))
         ((200, 50), 10000)
         """
-        if not self.module.likelihood.counts:
-            raise ValueError(
-                "get_normalized_expression is for counts (likelihood 'zinb' or 'nb'); use get_reconstruction."
-            )
+        self._check_of_genes("get_normalized_expression", instead="; use get_reconstruction")
         self._check_if_trained(warn=False)
         if weights == "importance":
             raise ValueError("weights='importance' is for one latent with a normal prior; use weights='uniform'.")
@@ -342,6 +345,7 @@ class QueryMixin:
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
+        check_whole_number("n_samples", n_samples, at_least=1)
         if give_mean and n_samples != 1:
             raise ValueError(f"n_samples={n_samples}: there is one posterior mean; leave n_samples out with give_mean.")
         likelihood = self.module.likelihood_of(kind)
@@ -435,6 +439,17 @@ class QueryMixin:
         log_px = torch.cat(log_px).numpy()
         return float(log_px.mean()) if return_mean else log_px
 
+    def _check_of_genes(self, method: str, instead: str = "") -> None:
+        """Raise where a method is asked about other data than counts of genes."""
+        if not self.module.likelihood.counts:
+            raise ValueError(f"{method} is for counts (likelihood 'zinb' or 'nb'){instead}.")
+        tensor_key = self.registry["setup_args"]["tensor_key"]
+        if tensor_key is not None:
+            raise ValueError(
+                f"{method} is about genes, but the model's counts are in obsm[{tensor_key!r}], whose columns have no "
+                f"names; set up the model with the counts in X or in a layer{instead}."
+            )
+
     def _forward(
         self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind, use_means: bool = False
     ):
@@ -445,9 +460,19 @@ class QueryMixin:
             compute_loss=False,
         )
 
-    def _batches(self, adata: AnnData | None, indices: Sequence[int] | None, batch_size: int | None):
+    def _batches(
+        self, adata: AnnData | None, indices: Sequence[int] | None, batch_size: int | None, sparse: bool = False
+    ):
+        """Mini-batches; with ``sparse``, counts that are stored as sparse rows stay so."""
         adata = self._validate_anndata(adata)
-        return self._make_data_loader(adata=adata, indices=indices, batch_size=batch_size or self._cells_per_pass())
+        manager = self.get_anndata_manager(adata, required=True)
+        stored_as_rows = isinstance(manager.get_from_registry(REGISTRY_KEYS.X_KEY), csr_matrix | csr_array)
+        return self._make_data_loader(
+            adata=adata,
+            indices=indices,
+            batch_size=batch_size or self._cells_per_pass(),
+            load_sparse_tensor=sparse and stored_as_rows,
+        )
 
     def _cells_per_pass(self) -> int:
         return max(_NUMBERS_PER_PASS // math.prod(self.module.shape), settings.batch_size)

@@ -11,7 +11,7 @@ import torch
 from anndata import AnnData
 from scvi.model.base import ArchesMixin, BaseModelClass
 
-from discovr_sc.model.checks import check_new_conditions, fingerprint
+from discovr_sc.model.checks import check_new_conditions
 from discovr_sc.module.surgery import grow
 
 #: Cells that the training of a new condition shows the model by default, counted again in every epoch.
@@ -221,7 +221,7 @@ class QueryDataMixin(ArchesMixin):
             return self._validate_anndata(old_cells.copy())
         if not old_cells:
             return None
-        if self.adata is None or self.minified_data_type is not None or self.trained_on_ != fingerprint(self.adata):
+        if self.minified_data_type is not None or not self._has_training_data():
             raise ValueError(
                 "the model has no counts of the cells that it was trained on; give them as old_cells=..., or "
                 "old_cells=False to do without."

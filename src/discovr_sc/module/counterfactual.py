@@ -44,8 +44,8 @@ class Decodable(NamedTuple):
         """p(x | .)."""
         outputs = module.decoder_outputs(*self.own, self.given)
         if self.analogy is not None:
-            there, here = (module.decoder_outputs(*pair, self.given) for pair in self.analogy)
-            outputs = {head: value + there[head] - here[head] for head, value in outputs.items()}
+            target_like, source_like = (module.decoder_outputs(*pair, self.given) for pair in self.analogy)
+            outputs = {head: value + target_like[head] - source_like[head] for head, value in outputs.items()}
         return module.likelihood(outputs, self.given.size_factor, self.given.cats[-1])
 
 
@@ -67,6 +67,31 @@ class FromPrior:
         return Decodable(Pair(q["z"], w), given)
 
 
+class Neighborhood:
+    """Draws cells that are near to given points.
+
+    Its generator is its own, seeded by torch's: how many cells are drawn, which differs between conditions, does not
+    change what is drawn elsewhere.
+
+    Parameters
+    ----------
+    points
+        Of the cells, ``(n, d)``.
+    n_neighbors
+        How many of them to draw from; a tenth of all at most, or few cells would all be alike.
+    """
+
+    def __init__(self, points: np.ndarray, n_neighbors: int):
+        self._search = NearestNeighbors(n_neighbors=min(n_neighbors, max(1, len(points) // 10))).fit(points)
+        self._generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+
+    def draw(self, points: np.ndarray) -> np.ndarray:
+        """One of each point's neighbours at random: rows, ``(n,)``."""
+        near = self._search.kneighbors(points, return_distance=False)
+        choice = torch.randint(near.shape[1], (len(near),), generator=self._generator).numpy()
+        return near[np.arange(len(near)), choice]
+
+
 class FromNeighbors:
     """w of a cell of the target condition that is near in z, drawn anew for every sample.
 
@@ -77,18 +102,18 @@ class FromNeighbors:
     target
         Code of the target condition.
     n_neighbors
-        How many of them to draw from.
+        See :class:`Neighborhood`.
     """
 
     def __init__(self, moments: Mapping[int, tuple[np.ndarray, ...]], target: int, n_neighbors: int):
         z, mean, variance = moments[target]
-        self._search = NearestNeighbors(n_neighbors=min(n_neighbors, len(z))).fit(z)
+        self._near = Neighborhood(z, n_neighbors)
         self._w = torch.as_tensor(mean), torch.as_tensor(np.sqrt(variance))
 
     def __call__(self, module, x: Tensor, given: Given, q: dict, target: Tensor) -> Decodable:
         """See :meth:`FromPosterior.__call__`."""
         z = q["z"]
-        cells = _pick(self._search, z.reshape(-1, z.shape[-1]).cpu().numpy())
+        cells = self._near.draw(z.reshape(-1, z.shape[-1]).cpu().numpy())
         loc, scale = (moment[cells].to(z.device).reshape(*z.shape[:-1], -1) for moment in self._w)
         return Decodable(Pair(z, draw(Normal(loc, scale, validate_args=False), 1)), given)
 
@@ -107,7 +132,7 @@ class ByAnalogy:
     moments, target
         See :class:`FromNeighbors`.
     n_neighbors
-        How many like cells, and counterparts of each, to draw from.
+        How many like cells, and counterparts of each, to draw from; see :class:`Neighborhood`.
     names
         Of the conditions, for messages.
     """
@@ -118,10 +143,7 @@ class ByAnalogy:
         self._target = target
         self._names = names
         self._latents = {code: np.hstack([z, w]) for code, (z, w, _) in moments.items()}
-        self._search = {
-            code: NearestNeighbors(n_neighbors=min(n_neighbors, len(latents))).fit(latents)
-            for code, latents in self._latents.items()
-        }
+        self._near = {code: Neighborhood(latents, n_neighbors) for code, latents in self._latents.items()}
         n_latent_z = moments[target][0].shape[1]
         centre = {
             code: latents.mean(0) * (np.arange(latents.shape[1]) >= n_latent_z)
@@ -134,33 +156,28 @@ class ByAnalogy:
         own = Pair(q["z"], q["w"])
         latents = torch.cat(own, dim=-1)
         flat = latents.reshape(-1, latents.shape[-1]).cpu().numpy()
-        there, here = flat.copy(), flat.copy()
+        target_like, source_like = flat.copy(), flat.copy()
         source = q["y"].repeat(len(flat) // len(q["y"])).cpu().numpy()
         for code in np.unique(source):
             # A cell that is in the target condition stays as it is.
             if code == self._target:
                 continue
-            if code not in self._search:
+            if code not in self._near:
                 raise ValueError(
                     f"by='analogy' looks for counterparts among cells of condition {self._names[code]!r}, but the "
                     "model's AnnData has none; load the model with the cells it was trained on, or use by='neighbors'."
                 )
             cells, shift = source == code, self._shifts[code]
-            there[cells] = self._latents[self._target][_pick(self._search[self._target], flat[cells] + shift)]
-            here[cells] = self._latents[code][_pick(self._search[code], there[cells] - shift)]
+            drawn = self._near[self._target].draw(flat[cells] + shift)
+            target_like[cells] = self._latents[self._target][drawn]
+            source_like[cells] = self._latents[code][self._near[code].draw(target_like[cells] - shift)]
         sizes = [own.z.shape[-1], own.w.shape[-1]]
         pairs = (
-            torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1) for part in (there, here)
+            torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
+            for part in (target_like, source_like)
         )
         return Decodable(own, given, tuple(Pair(*pair) for pair in pairs))
 
 
 def _n_samples(z: Tensor) -> int:
     return 1 if z.ndim == 2 else len(z)
-
-
-def _pick(search: NearestNeighbors, points: np.ndarray) -> np.ndarray:
-    """One of each point's neighbours at random, by torch's generator: ``(n,)``."""
-    near = search.kneighbors(points, return_distance=False)
-    choice = torch.randint(near.shape[1], (len(near),)).numpy()
-    return near[np.arange(len(near)), choice]

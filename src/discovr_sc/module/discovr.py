@@ -118,6 +118,11 @@ class DISCOVRModule(DisentangledModule):
         encoders = {"z": self.z_encoder, "w": self.w_encoder}
         return {latent: self.encode(encoders[latent], latent, h, y, given) for latent in latents}
 
+    def reads_sparse(self, latents):
+        """See :meth:`EvidenceMixin.reads_sparse`; an encoder that has genes alone as its input does."""
+        cats_and_cont = [self.encoder_covariates(latent) for latent in latents]
+        return self.likelihood.counts and not any(cats or n_cont for cats, n_cont in cats_and_cont)
+
     @property
     def floats_per_sample(self) -> int:
         """See :attr:`EvidenceMixin.floats_per_sample`; a mixture's densities may be more than a few genes."""

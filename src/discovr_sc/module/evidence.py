@@ -141,6 +141,10 @@ class EvidenceMixin:
         q = self.inference(x, y, given, use_means=True)
         return {latent: q[f"q{latent}"] for latent in latents}
 
+    def reads_sparse(self, latents: Sequence[str]) -> bool:
+        """Whether :meth:`latent_moments` of these takes data stored as torch's sparse rows; a subclass may."""
+        return False
+
     def _averaged_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
         """Mean and variance of the mixtures over conditions of latents that depend on it."""
         x, given = self.data(tensors), self._given(tensors)
