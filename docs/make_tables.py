@@ -75,13 +75,19 @@ def summary(folder: Path = RESULTS) -> str:
             paper = published.get((line.stem.replace("_", "-"), line.variant or "", "discovr-paper", line.metric))
             cells = {"ours": cells.pop("ours"), "the paper": "" if paper is None else f"{paper:g}"} | cells
             rows.append({"": f"{line.text} ({line.better} is better)"} | cells)
-            seeds[line.stem] = table.loc[table["method"].str.startswith("discovr"), "seed"].nunique()
+            seeds[line.stem] = [table.loc[table["method"] == method, "seed"].nunique() for method in METHODS.values()]
     if not rows:
         return "No study of the table has been run to its end yet; the searches are on the results pages.\n"
-    counts = ", ".join(f"{stem.replace('_', ' ')} {count}" for stem, count in seeds.items())
-    note = f"Mean ± standard deviation over seeds (ours: {counts}), on data held out from training. "
+    counts = ", ".join(f"{stem.replace('_', ' ')} {_listed(numbers)}" for stem, numbers in seeds.items())
+    note = f"Mean ± standard deviation over seeds ({counts}), on data held out from training. "
     note += f"{_floor(folder)} {_costs(folder)}"
     return f"{_markdown(pd.DataFrame(rows))}\n{note.strip()}\n"
+
+
+def _listed(seeds: list[int]) -> str:
+    """Numbers of seeds of the columns of a study, one where all have the same."""
+    present = [n for n in seeds if n]
+    return str(present[0]) if len(set(present)) == 1 else " / ".join(map(str, present))
 
 
 def _floor(folder: Path) -> str:

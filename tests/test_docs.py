@@ -135,7 +135,7 @@ def _public_functions():
 
 
 #: Called by the runner; not there by design.
-NO_EXAMPLE = {"after_training", "get_latent_library_size"}
+NO_EXAMPLE = {"get_latent_library_size"}
 
 
 @pytest.mark.parametrize(("name", "function"), [pytest.param(*item, id=item[0]) for item in _public_functions()])

@@ -76,6 +76,8 @@ def test_what_needs_counts_raises(counts):
         new = query[:40].copy()
         new.obs["condition"] = "new"
         model.add_condition(new)
+    extended = model.add_condition(new, old_cells=query, max_epochs=1, enable_progress_bar=False)
+    assert list(extended.conditions) == [*model.conditions, "new"]
 
 
 def test_counts_can_be_kept(counts):

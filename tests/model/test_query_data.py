@@ -262,6 +262,20 @@ def test_two_conditions_at_once_and_names_that_overlap(adata):
     assert model.adata.obs_names.is_unique
 
 
+@pytest.mark.parametrize("old_cells", [True, False])
+def test_a_new_condition_may_come_in_a_new_batch(adata, old_cells):
+    old, new = split(adata, "condition", "treated_2")
+    new.obs["batch"] = "batch_9"
+    reference = train(old)
+    model = reference.add_condition(new, old_cells=old_cells, max_epochs=2, **QUIET)
+    assert list(model.conditions) == ["control", "treated_1", "treated_2"]
+    assert model.summary_stats.n_batch == 4
+    predicted = model.predict_counterfactual(old.copy(), target="treated_2", by="prior")
+    assert np.isfinite(predicted.X).all()
+    if not old_cells:
+        assert_same(model.get_latent_representation(old.copy()), reference.get_latent_representation())
+
+
 def test_conditions_that_cannot_be_added(adata):
     old, new = split(adata, "condition", "treated_2")
     model = train(old)
@@ -276,13 +290,10 @@ def test_conditions_that_cannot_be_added(adata):
     unknown.obs["condition"] = unknown.obs["condition"].where(np.arange(new.n_obs) > 2)
     with pytest.raises(ValueError, match="no label for 3 of 60 cells"):
         model.add_condition(unknown)
-    other_batch = new.copy()
-    other_batch.obs["batch"] = "batch_9"
-    with pytest.raises(ValueError, match="category 'batch_9'.*load_query_data"):
-        model.add_condition(other_batch)
-    del other_batch.obs["condition"]
+    unlabelled = new.copy()
+    del unlabelled.obs["condition"]
     with pytest.raises(KeyError, match="condition_key 'condition' is not a column"):
-        model.add_condition(other_batch)
+        model.add_condition(unlabelled)
     negative = new.copy()
     negative.X = -negative.X
     with pytest.raises(ValueError, match="negative values"):

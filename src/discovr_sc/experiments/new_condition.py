@@ -85,6 +85,6 @@ NEW_CONDITION = Study(
         "from-start": Method("DISCOVR", fit=fit_whole),
     },
     n_seeds=5,
-    # The number of the adversary's steps in adding was chosen on seed 0.
+    # Seed 0 served to choose how a condition is added.
     first_seed=1,
 )

@@ -311,7 +311,9 @@ class DisentangledModel(
             p(y), in the model, stays at the conditions' shares of the data.
         plan_kwargs
             Of :class:`~discovr_sc.train.AdversarialPlan`: ``lr``, ``adversary_lr``, ``n_adversary_steps``,
-            ``gradient_clip``, ``n_epochs_kl_warmup``, ``final_decay``, ...
+            ``gradient_clip``, ``n_epochs_kl_warmup``, ``final_decay``, ... What the model takes by default in place of
+            the plan's own values is in ``model.plan_defaults_`` (DISCOVR on counts: ``adversary_lr=2e-3`` and
+            ``final_decay=0.8``).
         **kwargs
             Of scvi-tools' ``train`` and :class:`~scvi.train.Trainer`: ``train_size``, ``validation_size``,
             ``accelerator``, ``devices``, ``early_stopping_patience``, ``enable_progress_bar``, ...
@@ -351,7 +353,7 @@ class DisentangledModel(
                 **(defaults | kwargs),
             )
 
-    def after_training(self, datamodule) -> None:
+    def _after_training(self, datamodule) -> None:
         """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
         if self.adata is None:
             self.module.fit_class_means(datamodule.train_dataloader())

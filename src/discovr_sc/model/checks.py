@@ -61,7 +61,7 @@ def check_new_conditions(adata: AnnData, registry: dict) -> None:
     arguments = registry["setup_args"]
     keys = condition_keys(arguments["condition_key"])
     check_columns(adata, keys, "condition_key")
-    check_query(adata, registry, extend_conditions=True)
+    check_query(adata, registry, extend_conditions=True, extend_categories=True)
     labels = condition_labels(adata.obs, arguments["condition_key"], arguments.get("unlabeled_category"))
     n_missing = int(labels.isna().sum())
     if n_missing:

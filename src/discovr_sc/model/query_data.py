@@ -11,7 +11,7 @@ import torch
 from anndata import AnnData
 from scvi.model.base import ArchesMixin, BaseModelClass
 
-from discovr_sc.model.checks import check_new_conditions
+from discovr_sc.model.checks import check_new_conditions, check_query
 from discovr_sc.module.surgery import grow
 
 #: Cells that the training of a new condition shows the model by default, counted again in every epoch.
@@ -154,7 +154,9 @@ class QueryDataMixin(ArchesMixin):
         Parameters
         ----------
         adata
-            Cells of new conditions only, at least 20 of each, with the columns that the model was set up with.
+            Cells of new conditions only, at least 20 of each, with the columns that the model was set up with. They may
+            be of new batches, too, as those of a new experiment are; then a part of what the condition does may be
+            taken for the batch's doing, and the other way round.
         old_cells
             Cells of the old conditions to train with: by default the training cells of the model's own data. False
             for none.
@@ -191,7 +193,11 @@ class QueryDataMixin(ArchesMixin):
         old = self._old_cells(old_cells)
         joined = adata.copy() if old is None else _join(old, adata)
         type(self).setup_anndata(
-            joined, source_registry=self.registry, extend_conditions=True, **self.registry["setup_args"]
+            joined,
+            source_registry=self.registry,
+            extend_conditions=True,
+            extend_categories=True,
+            **self.registry["setup_args"],
         )
         settings = self.init_params_["non_kwargs"] | {
             name: value for group in self.init_params_["kwargs"].values() for name, value in group.items()
@@ -217,8 +223,9 @@ class QueryDataMixin(ArchesMixin):
     def _old_cells(self, old_cells: AnnData | bool) -> AnnData | None:
         """Cells of known conditions to train with beside new ones; None for none."""
         if isinstance(old_cells, AnnData):
-            # registers, and so checks, a copy
-            return self._validate_anndata(old_cells.copy())
+            check_query(old_cells, self.registry)
+            self._check_data(old_cells)
+            return old_cells.copy()
         if not old_cells:
             return None
         if self.minified_data_type is not None or not self._has_training_data():
