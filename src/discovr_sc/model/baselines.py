@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from anndata import AnnData
 
 from discovr_sc.model.base import DisentangledModel
@@ -194,7 +195,9 @@ class CVAE(Baseline):
     def _default_weights(cls, likelihood):
         return Weights()
 
-    def get_latent_representation(self, adata=None, indices=None, *, kind="z", **kwargs):
+    def get_latent_representation(
+        self, adata: AnnData | None = None, indices: Sequence[int] | None = None, *, kind: Literal["z"] = "z", **kwargs
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only.
 
         Examples

@@ -35,16 +35,24 @@ class DISCOVR(DisentangledModel):
     ----------
     adata
         An AnnData that :meth:`setup_anndata` has seen.
-    n_latent_z, n_latent_w
-        Sizes of the latents.
+    n_latent_z
+        Dimensions of z, what all conditions share.
+    n_latent_w
+        Dimensions of w, what a condition changes; 4 or more for many conditions.
     likelihood
         ``"zinb"`` or ``"nb"`` for counts, ``"gaussian"``, or ``"image-gaussian"`` or ``"bernoulli"`` for values in
         [0, 1].
     network
         ``"mlp"`` for vectors, ``"cnn"`` for images (the paper's for coloured MNIST), ``"larsen"`` for images whose
         height and width are multiples of 8 (those of Larsen et al. 2016 for faces).
-    n_hidden, n_layers, dropout_rate, use_batch_norm
-        Of the networks.
+    n_hidden
+        Width of the hidden layers of encoders and decoders.
+    n_layers
+        Number of hidden layers.
+    dropout_rate
+        Dropout in the encoders.
+    use_batch_norm
+        Batch normalisation in encoders and decoders.
     classifier_batch_norm
         Batch normalisation in the fully connected layers of classifiers, the adversary's among them.
     channels
@@ -77,8 +85,10 @@ class DISCOVR(DisentangledModel):
     adversary
         Where the adversary looks: at the ``"reconstruction"`` from z (the paper), at z itself (``"latent"``), or
         at ``"both"``.
-    network_adversary, n_hidden_adversary, n_layers_adversary, channels_adversary
-        Of the adversary's networks; None takes those of the others. ``"mlp"`` takes images, too, and is the cheapest.
+    network_adversary
+        Kind of the adversary's networks, by default as ``network``; ``"mlp"`` takes images, too, and is the cheapest.
+    n_hidden_adversary, n_layers_adversary, channels_adversary
+        Sizes of the adversary's networks; None takes those of the encoders.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
         with all. By default ``rec=1, rec_z=0.5`` and, for counts, ``kl_z=1.5, kl_w=0.5, adv=20, mmd=1000``, otherwise
