@@ -103,7 +103,8 @@ def report(
     of_table, of_history, of_probes = (folder / name for name in REPORT_FILES)
     table.to_csv(of_table, index=False)
     pl.history(model, show=False, save=of_history)
-    pl.disentanglement(table, show=False, save=of_probes)
+    splits = list(table["split"].unique())
+    pl.disentanglement(table, split="held-out" if "held-out" in splits else splits[0], show=False, save=of_probes)
     return table
 
 

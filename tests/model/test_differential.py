@@ -71,8 +71,9 @@ def test_the_same_cells_are_compared_from_the_same_z(model, cells, by):
     """Under one and the same condition nothing would change; under two, cells do not differ but by w."""
     members = np.flatnonzero(cells.obs["cell_type"] == "type_0")
     populations = [differential.Population(members, code) for code in (0, 1)]
+    ways = {code: model._way(by, code, n_neighbors=50) for code in (0, 1)}
     sampler = differential.ExpressionSampler(
-        model, model.adata, populations, by=by, n_samples=50, batch_size=20, seed=0
+        model, model.adata, populations, ways=ways, n_samples=50, batch_size=20, seed=0
     )
     for one, other in zip(*sampler._latents, strict=True):
         np.testing.assert_array_equal(one.own.z, other.own.z)
@@ -88,9 +89,8 @@ def test_batches_can_be_averaged_out(counts):
     assert np.abs(own.set_index("gene")["lfc"] - averaged.set_index("gene")["lfc"]).max() > 0
     # both samples of a pair are decoded in one batch, which is not always the cell's own
     populations = [differential.Population(np.arange(120), code) for code in (0, 1)]
-    sampler = differential.ExpressionSampler(
-        model, counts, populations, by="prior", n_samples=60, batch_size=25, seed=0
-    )
+    ways = {code: model._way("prior", code, n_neighbors=50) for code in (0, 1)}
+    sampler = differential.ExpressionSampler(model, counts, populations, ways=ways, n_samples=60, batch_size=25, seed=0)
     before = [latents.given.cats[-1].clone() for latents in sampler._latents[0]]
     sampler.shuffle_batches()
     for one, other, old in zip(*sampler._latents, before, strict=True):

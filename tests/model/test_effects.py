@@ -62,7 +62,8 @@ def test_treated_cells_respond_and_controls_do_not(model, cells):
     change = effect.var["lfc"].to_numpy() / treated.mean()
     assert np.corrcoef(change, cells.var["effect_treated_1"])[0, 1] > 0.9
     assert response[treated].min() > 0.01
-    assert response[treated].mean() > 2 * response[~treated].mean()
+    # each cell's own strength of response, as simulated, is in how far it has moved
+    assert spearmanr(response[treated], cells.obs["response"][treated]).statistic > 0.4
 
 
 def test_some_cells_and_genes(model, cells):

@@ -109,7 +109,7 @@ class CounterfactualMixin:
         parts = []
         with seeded(seed):
             way = self._way(by, code, n_neighbors)
-            for tensors in self._batches(adata, indices, batch_size):
+            for tensors in self._batches(adata, indices, batch_size, n_samples=n_samples):
                 px = self._decode(self._latents_under(tensors, code, way, n_samples))
                 values = px.sample() if kind == "counts" else self.module.likelihood.reconstruction(px)
                 parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())

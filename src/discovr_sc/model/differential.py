@@ -146,6 +146,10 @@ class DifferentialMixin:
         check_whole_number("n_samples", n_samples, at_least=2)
         target_code, reference_code = self._compared(target, reference)
         adata = self._validate_anndata(adata)
+        ways = {}
+        if mode == "counterfactual":
+            with seeded(seed):
+                ways = {code: self._way(by, code, N_NEIGHBORS) for code in (target_code, reference_code)}
         tables = []
         for name, members in _groups(adata, groupby, groups):
             try:
@@ -156,7 +160,7 @@ class DifferentialMixin:
                 warnings.warn(f"{error} It is left out.", UserWarning, stacklevel=settings.warnings_stacklevel)
                 continue
             sampler = ExpressionSampler(
-                self, adata, populations, by=by, n_samples=n_samples, batch_size=batch_size, seed=seed
+                self, adata, populations, ways=ways, n_samples=n_samples, batch_size=batch_size, seed=seed
             )
             if batch_correction:
                 sampler.shuffle_batches()
@@ -217,16 +221,10 @@ class ExpressionSampler:
     rows of an AnnData.
     """
 
-    def __init__(self, model, adata, populations, *, by, n_samples, batch_size, seed):
+    def __init__(self, model, adata, populations, *, ways, n_samples, batch_size, seed):
         self.model = model
         self.genes = slice(None)
         self._latents = []
-        with seeded(seed):
-            ways = {
-                population.condition: model._way(by, population.condition, n_neighbors=N_NEIGHBORS)
-                for population in populations
-                if population.condition is not None
-            }
         for number, population in enumerate(populations):
             # One seed under several conditions, so that a cell is decoded from the same z under each; different ones
             # for different cells, which would otherwise be paired by their place in the data.

@@ -108,7 +108,7 @@ class EffectMixin:
         with seeded(seed):
             way = None if reference is None else self._way(None, code, n_neighbors=N_NEIGHBORS)
             done = 0
-            for tensors in self._batches(adata, rows, batch_size):
+            for tensors in self._batches(adata, rows, batch_size, n_samples=n_samples):
                 full, other = self._full_and_other(tensors, code, way, n_samples)  # (n_samples, n, genes), in CP10k
                 lfc = (torch.log2(full + pseudocount) - torch.log2(other + pseudocount))[..., columns]
                 full, other = full.mean(0), other.mean(0)

@@ -279,7 +279,7 @@ class QueryMixin:
                 n_samples=n_samples,
                 n_samples_overall=n_samples_overall,
                 weights=weights,
-                batch_size=batch_size or self._cells_per_pass(),
+                batch_size=batch_size or self._cells_per_pass(n_samples),
                 return_mean=return_mean,
                 return_numpy=return_numpy,
                 silent=silent,
@@ -350,7 +350,7 @@ class QueryMixin:
             raise ValueError(f"n_samples={n_samples}: there is one posterior mean; leave n_samples out with give_mean.")
         likelihood = self.module.likelihood_of(kind)
         parts = []
-        for tensors in self._batches(adata, indices, batch_size):
+        for tensors in self._batches(adata, indices, batch_size, n_samples=n_samples):
             _, p = self._forward(tensors, n_samples, kind, give_mean)
             px = p["px"] if isinstance(p["px"], torch.Tensor) else likelihood.reconstruction(p["px"])
             parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
@@ -461,21 +461,27 @@ class QueryMixin:
         )
 
     def _batches(
-        self, adata: AnnData | None, indices: Sequence[int] | None, batch_size: int | None, sparse: bool = False
+        self,
+        adata: AnnData | None,
+        indices: Sequence[int] | None,
+        batch_size: int | None,
+        *,
+        n_samples: int = 1,
+        sparse: bool = False,
     ):
-        """Mini-batches; with ``sparse``, counts that are stored as sparse rows stay so."""
+        """Mini-batches that ``n_samples`` of can be decoded at once; with ``sparse``, sparse rows of counts stay so."""
         adata = self._validate_anndata(adata)
         manager = self.get_anndata_manager(adata, required=True)
         stored_as_rows = isinstance(manager.get_from_registry(REGISTRY_KEYS.X_KEY), csr_matrix | csr_array)
         return self._make_data_loader(
             adata=adata,
             indices=indices,
-            batch_size=batch_size or self._cells_per_pass(),
+            batch_size=batch_size or self._cells_per_pass(n_samples),
             load_sparse_tensor=sparse and stored_as_rows,
         )
 
-    def _cells_per_pass(self) -> int:
-        return max(_NUMBERS_PER_PASS // math.prod(self.module.shape), settings.batch_size)
+    def _cells_per_pass(self, n_samples: int = 1) -> int:
+        return max(_NUMBERS_PER_PASS // (n_samples * math.prod(self.module.shape)), settings.batch_size)
 
     @contextmanager
     def _decoding(self, kind: ReconstructionKind):
