@@ -141,15 +141,15 @@ def run(
 # The models ------------------------------------------------------------------------------------------------------
 
 
-def discovr(adata: AnnData) -> Competitor:
-    """DISCOVR with its default settings."""
+def discovr(adata: AnnData, **settings) -> Competitor:
+    """DISCOVR with its default settings, or with others of its training; these are asked nothing."""
     DISCOVR.setup_anndata(adata, "stim")
     model = DISCOVR(adata)
     return Competitor(
-        lambda **kwargs: model.train(**(QUIET | kwargs)),
+        lambda **kwargs: model.train(**(QUIET | settings | kwargs)),
         batches_of(adata.n_obs),
-        model.get_latent_representation,
-        model.get_normalized_expression,
+        None if settings else model.get_latent_representation,
+        None if settings else model.get_normalized_expression,
     )
 
 
@@ -219,6 +219,8 @@ def sysvi(adata: AnnData) -> Competitor:
 MODELS: dict[str, Callable[[AnnData], Competitor]] = {
     "scvi": scvi_model,
     "discovr": discovr,
+    "discovr_bf16": lambda adata: discovr(adata, precision="bf16-mixed"),
+    "discovr_compiled": lambda adata: discovr(adata, plan_kwargs={"compile": True}),
     "bare": bare,
     "contrastivevi": contrastive_vi,
     "mrvi": mrvi,
@@ -265,6 +267,9 @@ def kang_speed(*, rounds: int, n_batches: int | None, **_) -> dict[str, float]:
                 rows[f"{question}_cells_per_cpu_second.{name}"] = adata.n_obs / statistics.median(clock.cpu)
     rows["epoch_vs_scvi"] = ratio(epochs["discovr"], epochs["scvi"])
     rows["epoch_vs_bare"] = ratio(epochs["discovr"], epochs["bare"])
+    for variant in ("bf16", "compiled"):
+        if f"discovr_{variant}" in epochs:
+            rows[f"epoch_{variant}_vs_default"] = ratio(epochs[f"discovr_{variant}"], epochs["discovr"])
     rows["latents_vs_scvi"] = ratio(latents["discovr"], latents["scvi"])
     rows["expression_vs_scvi"] = ratio(expressions["discovr"], expressions["scvi"])
     return rows
@@ -277,7 +282,7 @@ def ratio(ours: Clock, theirs: Clock) -> float:
 
 def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
     """Peak resident memory of a process that loads Kang, trains one model and asks it for latents."""
-    names = [name for name in MODELS if name != "bare"]
+    names = [name for name in MODELS if name not in ("bare", "discovr_bf16", "discovr_compiled")]
     peaks = {name: in_process_of_its_own(_peak_of, name, n_batches) for name in names}
     rows = {f"peak_memory_mb.{name}": peak for name, peak in peaks.items()}
     return rows | {"peak_memory_vs_scvi": peaks["discovr"] / peaks["scvi"]}

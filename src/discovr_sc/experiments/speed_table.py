@@ -10,10 +10,12 @@ import pandas as pd
 import scvi
 import torch
 
-#: Ratios that have a goal, by metric: what it is, the goal.
+#: Ratios, by metric: what it is, the goal where it has one.
 GOALS = {
     "epoch_vs_scvi": ("training epoch, DISCOVR with default settings / scVI", 1.0),
     "epoch_vs_bare": ("training epoch, DISCOVR / bare loop", 1.25),
+    "epoch_bf16_vs_default": ("training epoch, bfloat16 mixed precision / default", math.nan),
+    "epoch_compiled_vs_default": ("training epoch, torch.compile / default", math.nan),
     "latents_vs_scvi": ("latents of all cells, DISCOVR / scVI", 0.5),
     "expression_vs_scvi": ("normalised expression of all cells, DISCOVR / scVI", math.nan),
     "peak_memory_vs_scvi": ("peak memory, DISCOVR / scVI", 1.1),
@@ -35,6 +37,8 @@ SCALING_COLUMNS = {
 NAMES = {
     "scvi": "scVI",
     "discovr": "DISCOVR",
+    "discovr_bf16": "DISCOVR, bfloat16 mixed precision",
+    "discovr_compiled": "DISCOVR, torch.compile",
     "bare": "bare loop, DISCOVR's networks",
     "contrastivevi": "contrastiveVI",
     "mrvi": "MRVI (PyTorch)",
