@@ -53,5 +53,8 @@ def test_the_study_runs_all_methods(cells, tmp_path, monkeypatch):
     table = results.table.pivot(index="method", columns="metric", values="value")
     assert set(table.index) == set(study.methods)
     assert np.isfinite(table[list(study.headline)].to_numpy()).all()
+    for way in ("neighbors", "prior", "posterior"):
+        assert 0 <= table.loc["discovr", f"r2_all_{way}"] <= 1
+        assert np.isnan(table.loc["scvi", f"r2_all_{way}"])
     # effects are the same in all types here, so that the mean shift is the truth
     assert table.loc["shift", "r2_all"] > 0.95

@@ -62,9 +62,23 @@ def fit_discovr(task: Task, preset: Preset, seed: int) -> Predictor:
     DISCOVR.setup_anndata(task.train, **task.setup)
     model = DISCOVR(task.train)
     model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
-    return lambda controls: log_counts(
-        model.predict_counterfactual(controls, target=TARGET, kind="counts", indices=_repeated(controls), seed=seed).X
-    )
+    return DiscovrPredictor(model, seed)
+
+
+class DiscovrPredictor:
+    """DISCOVR's prediction, and those in the ways that are not its default."""
+
+    def __init__(self, model: DISCOVR, seed: int):
+        self.model = model
+        self.seed = seed
+        self.other_ways = model.counterfactual_ways[1:]
+
+    def __call__(self, controls: AnnData, by: str | None = None) -> np.ndarray:
+        """Predicted cells, as log counts."""
+        predicted = self.model.predict_counterfactual(
+            controls, target=TARGET, kind="counts", by=by, indices=_repeated(controls), seed=self.seed
+        )
+        return log_counts(predicted.X)
 
 
 def fit_shift(task: Task, preset: Preset, seed: int) -> Predictor:
@@ -143,10 +157,18 @@ def _decode_shifted(model: scvi.model.SCVI, cells: AnnData, rows: np.ndarray, sh
 
 
 def evaluate_heldout(run: Run) -> dict[str, float]:
-    """Compare the predicted cells with the real ones, as log(1 + counts per 10,000 of the modelled genes)."""
+    """Compare the predicted cells with the real ones, as log(1 + counts per 10,000 of the modelled genes).
+
+    For DISCOVR also the ways to choose w that are not its default: ``r2_all_prior`` and so on.
+    """
     condition = run.evaluation.obs[CONDITION]
     real, controls = (run.evaluation[(condition == name).to_numpy()].copy() for name in (TARGET, CONTROL))
-    return score(run.model(controls), log_counts(real.X), log_counts(controls.X))
+    truth = log_counts(real.X), log_counts(controls.X)
+    values = score(run.model(controls), *truth)
+    for way in getattr(run.model, "other_ways", ()):
+        other = score(run.model(controls, by=way), *truth)
+        values |= {f"{metric}_{way}": other[metric] for metric in ("r2_all", "r2_top100")}
+    return values
 
 
 def score(predicted: np.ndarray, real: np.ndarray, controls: np.ndarray) -> dict[str, float]:
