@@ -28,11 +28,11 @@ def measure(model, cells):
 
 @pytest.mark.long
 def test_a_condition_added_from_200_cells_is_as_good_as_one_from_the_start():
-    adata = data.simulate_counts(2400, 200, n_types=3, n_conditions=3, n_effect_genes=30, seed=0)
+    adata = data.simulate_counts(7200, 200, n_types=3, n_conditions=3, n_effect_genes=30, seed=0)
     rng = np.random.default_rng(0)
     is_new = (adata.obs["condition"] == "treated_2").to_numpy()
     new, old = (rng.permutation(np.flatnonzero(mask)) for mask in (is_new, ~is_new))
-    test = adata[np.concatenate([new[200:600], old[1200:]])].copy()
+    test = adata[np.concatenate([new[200:1800], old[1200:2800]])].copy()
 
     def train(rows):
         scvi.settings.seed = 0

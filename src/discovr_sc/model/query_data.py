@@ -163,7 +163,7 @@ class QueryDataMixin(ArchesMixin):
         max_epochs
             Passes over the cells; by default as many as show the model some 80,000 cells, from 5 to 400.
         **train_kwargs
-            Of :meth:`train`; the adversary has twice as many steps as there by default.
+            Of :meth:`train`.
 
         Returns
         -------
@@ -214,10 +214,7 @@ class QueryDataMixin(ArchesMixin):
             model._train_only(is_new)
         if max_epochs is None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / joined.n_obs), 5, 400))
-        # z has told the new condition from the old ones unchecked so far: the adversary gets more time to find out.
-        more_steps = {"n_adversary_steps": 2 * model.plan_defaults_.get("n_adversary_steps", 1)}
-        plan_kwargs = more_steps | (train_kwargs.pop("plan_kwargs", None) or {})
-        model.train(max_epochs, plan_kwargs=plan_kwargs, **({"balance_conditions": old is not None} | train_kwargs))
+        model.train(max_epochs, **({"balance_conditions": old is not None} | train_kwargs))
         return model
 
     def _old_cells(self, old_cells: AnnData | bool) -> AnnData | None:
