@@ -25,7 +25,7 @@ def test_from_counts_to_answers(tmp_path):
 
     DISCOVR.setup_anndata(adata, condition_key="stim")
     model = DISCOVR(adata)
-    model.train(max_epochs=60, train_size=0.8, validation_size=0.1, enable_progress_bar=False)
+    model.train(train_size=0.8, validation_size=0.1, enable_progress_bar=False)
 
     report = model.disentanglement_report("cell_type", probes=["linear", "knn"])
     held_out = report[(report["split"] == "held-out") & (report["metric"] == "probe_best")].set_index(["latent", "of"])
