@@ -69,6 +69,7 @@ README_LINKS = {
     "](docs/installation.md)": "](../installation.md)",
     "](docs/architecture.md)": "](../architecture.md)",
     "](docs/results)": "](../results.md)",
+    "](docs/results/counterfactual.md)": "](../results/counterfactual.md)",
     "](docs/results.md)": "](../results.md)",
     "](notebooks)": "](../tutorials.md)",
     "](CONTRIBUTING.md)": "](../contributing.md)",

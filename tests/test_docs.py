@@ -134,7 +134,7 @@ def _public_functions():
                     yield f"DISCOVR.{name}", function
 
 
-#: Called by the runner; not there by design.
+#: Not there by design: they raise.
 NO_EXAMPLE = {"get_latent_library_size"}
 
 

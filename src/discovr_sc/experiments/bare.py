@@ -21,13 +21,10 @@ class BareCounts:
     ----------
     module
         Whose networks, likelihoods and weights are trained; its prior of w must be ``"learned"``, that of z a mixture.
-    n_adversary_steps
-        Updates of the adversary before each update of the rest.
     """
 
-    def __init__(self, module: DISCOVRModule, n_adversary_steps: int = 1):
+    def __init__(self, module: DISCOVRModule):
         self.module = module
-        self.n_adversary_steps = n_adversary_steps
         adversary = list(module.adversary.parameters())
         theirs = {id(parameter) for parameter in adversary}
         rest = [parameter for parameter in module.parameters() if id(parameter) not in theirs]
@@ -42,7 +39,7 @@ class BareCounts:
             self.step(torch.from_numpy(x[rows.numpy()].toarray()), y[rows])
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """The adversary's updates, then one of the rest."""
+        """The adversary's update, then one of the rest."""
         net, a = self.module, self.module.weights
         h, library, batch = torch.log1p(x), x.sum(-1, keepdim=True), torch.zeros_like(y).unsqueeze(-1)
         qz, qw = net.z_encoder(h), net.w_encoder(h, y.unsqueeze(-1))
@@ -52,8 +49,7 @@ class BareCounts:
         views = {"latent": qz.loc, "reconstruction": net.likelihood_z.view(px_z.scale)}
 
         seen = {place: view.detach() for place, view in views.items()}
-        for _ in range(self.n_adversary_steps):
-            update(self.adversary_optimizer, sum(cross_entropy(logits, y) for logits in net.adversary(seen)))
+        update(self.adversary_optimizer, sum(cross_entropy(logits, y) for logits in net.adversary(seen)))
 
         with frozen(net.adversary):
             observed, prior = net.likelihood.observe(x), net.prior()

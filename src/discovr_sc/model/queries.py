@@ -469,7 +469,7 @@ class QueryMixin:
         n_samples: int = 1,
         sparse: bool = False,
     ):
-        """Mini-batches that ``n_samples`` of can be decoded at once; with ``sparse``, sparse rows of counts stay so."""
+        """Mini-batches so small that ``n_samples`` can be decoded at once; with ``sparse``, sparse rows stay sparse."""
         adata = self._validate_anndata(adata)
         manager = self.get_anndata_manager(adata, required=True)
         stored_as_rows = isinstance(manager.get_from_registry(REGISTRY_KEYS.X_KEY), csr_matrix | csr_array)
