@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import anndata
+import numpy as np
 import pytest
 
 from discovr_sc import __version__, cli, data
+from discovr_sc.fit import load
 
 
 def test_demo_falls_back_to_the_simulator_and_says_so(tmp_path, monkeypatch, capsys):
@@ -67,6 +69,28 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert cli.main([*fit, "--overwrite", "--model", "CVAE"]) == 0
     assert not (out / "report.csv").exists()  # it was of the model before
     assert cli.main(["report", str(out), "--probes", "knn"]) == 0
+
+
+def test_fit_takes_what_setup_and_training_take(file, tmp_path):
+    adata = anndata.read_h5ad(file)
+    n = adata.n_obs
+    adata.obs["donor"] = np.where(np.arange(n) % 2 == 0, "d1", "d2")
+    adata.obs["chip"] = np.where(np.arange(n) % 3 == 0, "c1", "c2")
+    adata.obs["age"] = np.linspace(20, 80, n)
+    adata.obs["depth"] = np.asarray(adata.X.sum(axis=1)).ravel()
+    adata.write_h5ad(file)
+    arguments = f"""--condition-key condition donor --unlabeled-category unknown --size-factor-key depth
+        --batch-key chip --categorical-covariate-keys chip --continuous-covariate-keys age --balance-conditions"""
+    assert cli.main(["fit", str(file), *arguments.split(), "--out", str(tmp_path / "model"), "--max-epochs", "1"]) == 0
+    model = load(tmp_path / "model")
+    assert model.condition_keys == ["condition", "donor"]
+    assert list(model.conditions) == ["control & d1", "control & d2", "treated_1 & d1", "treated_1 & d2"]
+    setup = model.registry["setup_args"]
+    assert setup["unlabeled_category"] == "unknown"
+    assert setup["batch_key"] == "chip"
+    assert setup["size_factor_key"] == "depth"
+    assert setup["categorical_covariate_keys"] == ["chip"]
+    assert setup["continuous_covariate_keys"] == ["age"]
 
 
 def test_wrong_arguments_of_fit_and_report_exit_with_2_and_say_why(file, tmp_path, capsys):

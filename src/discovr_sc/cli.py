@@ -35,13 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _add_fit(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("fit", help="train a model on an h5ad file of counts and save it")
     parser.add_argument("data", help="h5ad file with raw counts")
-    parser.add_argument("--condition-key", required=True, help="column of obs with the condition of each cell")
+    parser.add_argument(
+        "--condition-key", nargs="+", required=True, help="column of obs with the condition of each cell, or several"
+    )
     parser.add_argument("--out", required=True, help="folder to write the model and the cells' latents to")
     parser.add_argument("--model", default="DISCOVR", help="DISCOVR (default), CSVAE, HCSVAE, DIVA, CCVAE or CVAE")
     parser.add_argument("--layer", help="layer with the counts (default: X)")
+    parser.add_argument("--unlabeled-category", help="label of cells whose condition is unknown")
     parser.add_argument("--batch-key", help="column of obs with a technical batch")
+    parser.add_argument("--size-factor-key", help="column of obs with size factors (default: total counts)")
+    for kind in ("categorical", "continuous"):
+        parser.add_argument(f"--{kind}-covariate-keys", nargs="+", help=f"columns of obs with {kind} nuisances")
     parser.add_argument("--n-top-genes", type=int, help="keep that many highly variable genes (default: all)")
     parser.add_argument("--max-epochs", type=int, help="passes over the training cells")
+    parser.add_argument("--balance-conditions", action="store_true", help="show all conditions equally often")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
     parser.set_defaults(run=_fit)
@@ -50,9 +57,16 @@ def _add_fit(commands: argparse._SubParsersAction) -> None:
 def _fit(arguments: argparse.Namespace) -> int:
     from discovr_sc.fit import fit
 
-    names = ("condition_key", "model", "layer", "batch_key", "n_top_genes", "max_epochs", "seed", "overwrite")
+    settings = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name not in ("command", "command_line", "run", "data", "out")
+    }
+    one_key, *further_keys = settings["condition_key"]
+    if not further_keys:
+        settings["condition_key"] = one_key
     try:
-        fit(arguments.data, arguments.out, **{name: getattr(arguments, name) for name in names})
+        fit(arguments.data, arguments.out, **settings)
     except USER_ERRORS as error:
         return _complain(error)
     print(f"Wrote {arguments.out}; see discovr-sc report {arguments.out}")

@@ -24,14 +24,15 @@ def fit(
     path: str | Path,
     out: str | Path,
     *,
-    condition_key: str,
+    condition_key: str | list[str],
     model: str = "DISCOVR",
     layer: str | None = None,
-    batch_key: str | None = None,
     n_top_genes: int | None = None,
     max_epochs: int | None = None,
+    balance_conditions: bool = False,
     seed: int = 0,
     overwrite: bool = False,
+    **setup,
 ) -> DisentangledModel:
     """Train a model on an h5ad file and save it with its cells and their latents.
 
@@ -41,18 +42,20 @@ def fit(
         An h5ad file with counts.
     out
         Folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]`` and ``_w``.
-    condition_key, layer, batch_key
+    condition_key, layer
         See :meth:`DISCOVR.setup_anndata`.
     model
         Name of a model class.
     n_top_genes
         Keep that many highly variable genes; all by default.
-    max_epochs
-        Passes over the training cells.
+    max_epochs, balance_conditions
+        See :meth:`DISCOVR.train`.
     seed
         Of everything random.
     overwrite
         Whether a folder that is there may be replaced.
+    **setup
+        Further arguments of :meth:`DISCOVR.setup_anndata`, such as ``batch_key``.
     """
     out = Path(out)
     if model not in MODELS:
@@ -65,12 +68,12 @@ def fit(
             adata.X, layer = find_data(adata, layer, None)[0].copy(), None
         adata = prepare_counts(adata, n_top_genes)
     model_cls = getattr(discovr_sc, model)
-    model_cls.setup_anndata(adata, condition_key, layer=layer, batch_key=batch_key)
+    model_cls.setup_anndata(adata, condition_key, layer=layer, **setup)
     scvi.settings.seed = seed
     fitted = model_cls(adata)
     out.mkdir(parents=True, exist_ok=True)  # before the training, which would be lost if this failed
     print(f"{adata.n_obs:,} cells, {adata.n_vars:,} genes, conditions {list(map(str, fitted.conditions))}", flush=True)
-    fitted.train(max_epochs, train_size=0.8, validation_size=0.1)
+    fitted.train(max_epochs, train_size=0.8, validation_size=0.1, balance_conditions=balance_conditions)
     for latent in fitted.latents:
         adata.obsm[f"X_{model.lower()}_{latent}"] = fitted.get_latent_representation(kind=latent)
     for name in REPORT_FILES:

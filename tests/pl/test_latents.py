@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -25,6 +26,20 @@ def test_a_row_for_each_latent_and_a_column_for_each_colouring(counts, tmp_path)
     assert (tmp_path / "figure.png").stat().st_size > 5_000
     assert list(counts.obs.columns) == columns_before
     assert "X_umap" not in counts.obsm
+
+
+def test_draws_on_given_axes(counts):
+    counts.obsm["X_discovr_w"] = np.zeros((120, 2))
+    figure, axes = plt.subplots(2)
+    drawn = pl.latents(counts, "condition", bases="X_discovr_w", ax=axes[1], show=False)
+    assert drawn.shape == (1, 1)
+    assert drawn[0, 0] is axes[1]
+    assert not axes[0].collections
+    pl.latents(counts, ["condition", "cell_type"], bases="X_discovr_w", ax=axes, show=False)
+    assert axes[0].get_title() == "X_discovr_w by condition"
+    with pytest.raises(ValueError, match="ax has 2 Axes, but 1 latents .* need 1"):
+        pl.latents(counts, "condition", bases="X_discovr_w", ax=axes)
+    plt.close(figure)
 
 
 def test_missing_latents_and_columns_raise(counts):

@@ -10,6 +10,7 @@ import numpy as np
 import scanpy as sc
 import torch
 from anndata import AnnData
+from matplotlib.axes import Axes
 from umap import UMAP
 
 from discovr_sc.pl._figure import finish
@@ -22,6 +23,7 @@ def latents(
     bases: str | Sequence[str] = ("X_discovr_z", "X_discovr_w"),
     n_neighbors: int = 15,
     seed: int = 0,
+    ax: Axes | np.ndarray | None = None,
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> np.ndarray:
@@ -39,6 +41,8 @@ def latents(
         Of the neighbourhood graph behind a UMAP.
     seed
         Of the UMAP.
+    ax
+        Axes to draw on: one, or an array with a row for each latent and a column for each colouring.
     show
         Show the figure; by default only where it is not saved.
     save
@@ -64,15 +68,27 @@ def latents(
     for key in color:
         if key not in adata.obs:
             raise KeyError(f"color {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
-    _, axes = plt.subplots(
-        len(bases), len(color), figsize=(5.6 * len(color), 4.2 * len(bases)), squeeze=False, layout="constrained"
-    )
+    axes = _panels(ax, len(bases), len(color))
     for row, key in zip(axes, bases, strict=True):
         drawing, axis_label = _to_two_dimensions(adata, key, n_neighbors, seed)
         for ax, column in zip(row, color, strict=True):
             sc.pl.embedding(drawing, "X_drawn", color=column, ax=ax, show=False, frameon=True)
             ax.set(title=f"{key} by {column}", xlabel=f"{axis_label} 1", ylabel=f"{axis_label} 2")
     return finish(axes, show, save)
+
+
+def _panels(ax: Axes | np.ndarray | None, n_rows: int, n_columns: int) -> np.ndarray:
+    """The Axes given, as an array of that shape, or those of a new figure."""
+    if ax is None:
+        size = (5.6 * n_columns, 4.2 * n_rows)
+        return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained")[1]
+    axes = np.asarray(ax, dtype=object)
+    if axes.size != n_rows * n_columns:
+        raise ValueError(
+            f"ax has {axes.size} Axes, but {n_rows} latents (bases) in {n_columns} colourings (color) need "
+            f"{n_rows * n_columns}."
+        )
+    return axes.reshape(n_rows, n_columns)
 
 
 def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) -> tuple[AnnData, str]:
