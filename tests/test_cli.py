@@ -79,7 +79,7 @@ def test_fit_takes_what_setup_and_training_take(file, tmp_path):
     adata.obs["age"] = np.linspace(20, 80, n)
     adata.obs["depth"] = np.asarray(adata.X.sum(axis=1)).ravel()
     adata.write_h5ad(file)
-    arguments = f"""--condition-key condition donor --unlabeled-category unknown --size-factor-key depth
+    arguments = """--condition-key condition donor --unlabeled-category unknown --size-factor-key depth
         --batch-key chip --categorical-covariate-keys chip --continuous-covariate-keys age --balance-conditions"""
     assert cli.main(["fit", str(file), *arguments.split(), "--out", str(tmp_path / "model"), "--max-epochs", "1"]) == 0
     model = load(tmp_path / "model")

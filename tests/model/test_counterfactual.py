@@ -8,7 +8,7 @@ import pytest
 import scvi
 
 from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
-from discovr_sc.module.counterfactual import Neighborhood
+from discovr_sc.module.counterfactual import Counterparts, Neighborhood
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,44 @@ def test_the_result_says_what_it_is(model, cells, tmp_path):
     np.testing.assert_array_equal(counts.X, np.round(counts.X))
     counts.write_h5ad(tmp_path / "counts.h5ad")
     assert anndata.read_h5ad(tmp_path / "counts.h5ad").uns["counterfactual"]["by"] == model.counterfactual_ways[0]
+
+
+def test_counts_keep_what_is_peculiar_to_a_cell(model, cells):
+    controls = cells[(cells.obs["condition"] == "control").to_numpy()].copy()
+    measured = controls.X.toarray()
+    same = model.predict_counterfactual(controls, target="control", kind="counts")
+    np.testing.assert_array_equal(same.X, measured)
+    kept, drawn = (
+        model.predict_counterfactual(controls, target="treated_1", kind="counts", keep_noise=keep)
+        for keep in (True, False)
+    )
+    assert kept.uns["counterfactual"]["keep_noise"]
+    assert not drawn.uns["counterfactual"]["keep_noise"]
+    unaffected = np.abs(cells.var["effect_treated_1"].to_numpy()) == 0
+    of_kept, of_drawn = (
+        np.corrcoef(x.X[:, unaffected].ravel(), measured[:, unaffected].ravel())[0, 1] for x in (kept, drawn)
+    )
+    assert of_kept > of_drawn + 0.05
+    # and the effect is there as in new draws
+    np.testing.assert_allclose(kept.X.mean(0), drawn.X.mean(0), rtol=0.25, atol=0.1)
+
+
+def test_counterparts_are_of_the_like_cells_kind(model, cells):
+    controls = cells[(cells.obs["condition"] == "control").to_numpy()][:50].copy()
+    result = model.predict_counterfactual(controls, target="treated_1", labels_key="cell_type")
+    assert result.uns["counterfactual"]["labels_key"] == "cell_type"
+    assert not np.array_equal(result.X, model.predict_counterfactual(controls, target="treated_1").X)
+    with pytest.raises(KeyError, match="labels_key 'mood' is not a column"):
+        model.predict_counterfactual(controls, target="treated_1", labels_key="mood")
+    with pytest.raises(ValueError, match="labels_key='cell_type' is for by='analogy', and by='prior'"):
+        model.predict_counterfactual(controls, target="treated_1", labels_key="cell_type", by="prior")
+
+
+def test_counterparts_of_a_kind_and_of_any_where_there_is_none():
+    points = np.concatenate([np.zeros((20, 1)), np.ones((20, 1))])
+    pool = Counterparts(points, np.repeat(["a", "b"], 20), n_neighbors=5)
+    drawn = pool.draw(np.zeros((3, 1)), np.array(["a", "b", "c"]))
+    assert drawn.ravel().tolist() == [0, 1, 0]
 
 
 def test_one_seed_one_result_and_torch_is_left_alone(model):

@@ -32,7 +32,7 @@ def train(model, **plan):
 def test_each_optimiser_moves_only_its_own_parameters(counts, adversary):
     model = small_model(counts, adversary=adversary)
     before = snapshot(model.module)
-    train(model, lr=0.0, adversary_lr=0.01)
+    train(model, lr=0.0, prior_lr=0.0, adversary_lr=0.01)
     only_adversary = moved(model.module, before)
     assert only_adversary == {name for name in before if name.startswith("adversary.")}
 
@@ -40,6 +40,20 @@ def test_each_optimiser_moves_only_its_own_parameters(counts, adversary):
     train(model, lr=0.01, adversary_lr=0.0)
     only_model = moved(model.module, before)
     assert only_model == {name for name in before if not name.startswith("adversary.")}
+
+
+def test_learned_priors_have_a_learning_rate_of_their_own(counts):
+    model = small_model(counts, prior="learned", n_components_z=3)
+    before = snapshot(model.module)
+    train(model, lr=0.0, adversary_lr=0.0, prior_lr=0.01)
+    assert moved(model.module, before) == {"prior.loc", "prior.log_scale", "prior_z.loc", "prior_z.logits"}
+
+
+def test_a_network_that_gives_the_prior_learns_as_the_other_networks_do(counts):
+    model = small_model(counts, prior="mapped")
+    before = snapshot(model.module)
+    train(model, lr=0.0, adversary_lr=0.0, prior_lr=0.01)
+    assert not moved(model.module, before)
 
 
 def test_one_forward_a_step_and_the_model_meets_the_updated_adversary(counts, monkeypatch):
@@ -194,19 +208,21 @@ def test_the_models_learning_rate_falls_to_zero_and_the_adversarys_does_not(coun
 
     class Watch(Callback):
         def on_train_batch_end(self, trainer, *_):
-            rates.append([optimizer.param_groups[0]["lr"] for optimizer in trainer.optimizers])
+            rates.append([group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups])
 
-    model = small_model(counts)
+    model = small_model(counts, prior="learned")
     model.train(
         4,
         batch_size=len(counts) // 2,
         train_size=1.0,
         enable_progress_bar=False,
         callbacks=[Watch()],
-        plan_kwargs={"lr": 1e-3, "adversary_lr": 2e-3, "final_decay": 0.5},
+        plan_kwargs={"lr": 1e-3, "adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.5},
     )
-    ours, adversarys = np.array(rates).T
-    np.testing.assert_allclose(ours, 1e-3 * np.array([1, 1, 1, 1, 1, 0.75, 0.5, 0.25]))
+    ours, of_priors, adversarys = np.array(rates).T
+    decay = np.array([1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
+    np.testing.assert_allclose(ours, 1e-3 * decay)
+    np.testing.assert_allclose(of_priors, 1e-2 * decay)
     np.testing.assert_allclose(adversarys, 2e-3)
 
 

@@ -14,6 +14,7 @@ from discovr_sc.model.checks import check_whole_number
 from discovr_sc.model.conditions import SEPARATOR, condition_labels
 from discovr_sc.model.draws import row_numbers, seeded
 from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
+from discovr_sc.module.coupling import at_same_quantiles
 
 #: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
 N_SAMPLES = {"scale": 25, "counts": 1}
@@ -21,7 +22,7 @@ N_SAMPLES = {"scale": 25, "counts": 1}
 N_NEIGHBORS = 50
 UNITS = {
     "scale": "normalised expression: fractions of a cell's counts, which sum to 1 over genes",
-    "counts": "counts drawn from the model at the cell's own total (or size factor)",
+    "counts": "counts at the cell's own total (or size factor)",
     "reconstruction": "mean of p(x | z, w), in the units of the data",
 }
 
@@ -42,6 +43,8 @@ class CounterfactualMixin:
         kind: Literal["scale", "counts"] = "scale",
         by: Literal["analogy", "neighbors", "prior", "posterior"] | None = None,
         n_neighbors: int = N_NEIGHBORS,
+        labels_key: str | None = None,
+        keep_noise: bool = True,
         seed: int = 0,
         batch_size: int | None = None,
     ) -> AnnData:
@@ -60,9 +63,9 @@ class CounterfactualMixin:
             Samples of the latents to average over: by default 25 for ``kind="scale"`` and 1 for ``"counts"``, as a
             mean of counts is no count.
         kind
-            ``"scale"``: normalised expression, which sums to 1 over genes. ``"counts"``: counts drawn from the
-            likelihood at the cell's own total (or size factor), with the noise that real cells have. Models of other
-            data than counts predict the mean in the data's units; leave this out.
+            ``"scale"``: normalised expression, which sums to 1 over genes. ``"counts"``: counts at the cell's own total
+            (or size factor), with the noise that real cells have. Models of other data than counts predict the mean in
+            the data's units; leave this out.
         by
             ``"analogy"``: the cell as decoded from its own z and w, plus the difference between what a like cell of
             the target condition and its counterpart in the cell's own condition decode to. The other ways decode the
@@ -74,6 +77,12 @@ class CounterfactualMixin:
         n_neighbors
             For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample; a tenth of
             the training cells of a condition at most.
+        labels_key
+            For ``by="analogy"``: column of the model's ``obs`` with kinds of cells, such as the cell type. A like cell
+            and its counterpart are then of one kind. Give it where a kind is missing from the target condition.
+        keep_noise
+            For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
+            has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.
         seed
             Of the samples: the same cells get the same prediction.
         batch_size
@@ -102,18 +111,31 @@ class CounterfactualMixin:
             raise ValueError(f"kind={kind!r} is not known; choose from {list(N_SAMPLES)}.")
         if kind == "counts" and not self.module.likelihood.counts:
             raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
+        if labels_key is not None and (by or self.counterfactual_ways[0]) != "analogy":
+            raise ValueError(f"labels_key={labels_key!r} is for by='analogy', and by={by!r}; leave one of them out.")
         n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
         check_whole_number("n_samples", n_samples, at_least=1)
         code = self._condition_code(target, "target")
         adata = self._validate_anndata(adata)
         parts = []
         with seeded(seed):
-            way = self._way(by, code, n_neighbors)
+            way = self._way(by, code, n_neighbors, labels_key)
             for tensors in self._batches(adata, indices, batch_size, n_samples=n_samples):
-                px = self._decode(self._latents_under(tensors, code, way, n_samples))
-                values = px.sample() if kind == "counts" else self.module.likelihood.reconstruction(px)
+                own, under = self._own_and_under(tensors, code, way, n_samples)
+                px = self._decode(under)
+                if kind == "scale":
+                    values = self.module.likelihood.reconstruction(px)
+                elif keep_noise:
+                    x = self.module.data(tensors).expand(px.mu.shape)
+                    values = at_same_quantiles(x, self._decode(own), px)
+                else:
+                    values = px.sample()
                 parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
         settings = {"target": target, "by": by or self.counterfactual_ways[0], "n_samples": n_samples}
+        if labels_key is not None:
+            settings["labels_key"] = labels_key
+        if kind == "counts":
+            settings["keep_noise"] = keep_noise
         return self._as_anndata(adata, indices, np.concatenate(parts), kind, settings)
 
     # Parts, which differential expression and effects use, too -----------------------------------------------------
@@ -124,7 +146,7 @@ class CounterfactualMixin:
             raise ValueError(f"{argument}={condition!r} is not one of the model's conditions; choose from {known}.")
         return known.index(condition)
 
-    def _way(self, by: str | None, code: int, n_neighbors: int) -> Callable:
+    def _way(self, by: str | None, code: int, n_neighbors: int, labels_key: str | None = None) -> Callable:
         """How w is chosen for a condition."""
         by = by or self.counterfactual_ways[0]
         if by not in self.counterfactual_ways:
@@ -137,18 +159,31 @@ class CounterfactualMixin:
         moments = self._moments_by_condition(by, code)
         if by == "neighbors":
             return FromNeighbors(moments, code, n_neighbors)
-        return ByAnalogy(moments, code, n_neighbors, names=list(self.conditions))
+        kinds = None if labels_key is None else self._kinds_by_condition(labels_key)
+        return ByAnalogy(moments, code, n_neighbors, names=list(self.conditions), kinds=kinds)
+
+    def _cells_and_codes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the training cells, or of all cells of the model's data where these are others; their conditions."""
+        cells = np.sort(self.train_indices) if self._has_training_data() else np.arange(self.adata.n_obs)
+        return cells, self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()[cells]
+
+    def _kinds_by_condition(self, labels_key: str) -> dict[int, np.ndarray]:
+        """Labels of the training cells, by condition."""
+        if labels_key not in self.adata.obs:
+            raise KeyError(
+                f"labels_key {labels_key!r} is not a column of the model's adata.obs; it has "
+                f"{list(self.adata.obs.columns)}."
+            )
+        cells, codes = self._cells_and_codes()
+        labels = self.adata.obs[labels_key].astype(str).to_numpy()[cells]
+        return {int(k): labels[codes == k] for k in np.unique(codes[codes >= 0])}
 
     def _moments_by_condition(self, by: str, code: int) -> dict[int, tuple[np.ndarray, ...]]:
-        """Posterior means of z, and means and variances of w, of the training cells, by condition.
-
-        Of all cells of the model's data, where these are not those of its training.
-        """
+        """Posterior means of z, and means and variances of w, of the training cells, by condition."""
         what_else = "with the cells it was trained on, or use by='prior'."
         if self.adata is None:
             raise ValueError(f"by={by!r} looks for cells like these, but the model has no data; load it {what_else}")
-        cells = np.sort(self.train_indices) if self._has_training_data() else np.arange(self.adata.n_obs)
-        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()[cells]
+        cells, codes = self._cells_and_codes()
         if code not in codes:
             raise ValueError(
                 f"by={by!r} looks for cells of condition {self.conditions[code]!r}, but the model's AnnData has none; "

@@ -112,7 +112,7 @@ class DISCOVR(DisentangledModel):
     _module_cls = DISCOVRModule
     _paper_name = "discovr"
     _data_defaults = {"counts": COUNT_DEFAULTS, "vectors": TENSOR_DEFAULTS}
-    _plan_defaults = {"adversary_lr": 2e-3, "final_decay": 0.8}
+    _plan_defaults = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8}
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ from torch.distributions import Distribution, Normal
 
 from discovr_sc.module.evidence import Given
 from discovr_sc.module.gaussians import draw, rows
+
+#: Analogies that a prediction rests on at least, over all its samples: a single pair of cells is noisy.
+N_ANALOGIES = 5
 
 
 class Pair(NamedTuple):
@@ -31,21 +35,24 @@ class Decodable(NamedTuple):
         z and w.
     given
         Size factors and covariates.
-    analogy
-        Latents of a cell of the target condition and of its counterpart in the cell's own; the difference of what
-        they decode to is added to the decoder's outputs. None where there is nothing to add.
+    analogies
+        Each the latents of a cell of the target condition and of its counterpart in the cell's own; the mean difference
+        of what they decode to is added to the decoder's outputs.
     """
 
     own: Pair
     given: Given
-    analogy: tuple[Pair, Pair] | None = None
+    analogies: Sequence[tuple[Pair, Pair]] = ()
 
     def decode(self, module) -> Distribution:
         """p(x | .)."""
         outputs = module.decoder_outputs(*self.own, self.given)
-        if self.analogy is not None:
-            target_like, source_like = (module.decoder_outputs(*pair, self.given) for pair in self.analogy)
-            outputs = {head: value + target_like[head] - source_like[head] for head, value in outputs.items()}
+        for analogy in self.analogies:
+            target_like, source_like = (module.decoder_outputs(*pair, self.given) for pair in analogy)
+            outputs = {
+                head: value + (target_like[head] - source_like[head]) / len(self.analogies)
+                for head, value in outputs.items()
+            }
         return module.likelihood(outputs, self.given.size_factor, self.given.cats[-1])
 
 
@@ -135,15 +142,30 @@ class ByAnalogy:
         How many like cells, and counterparts of each, to draw from; see :class:`Neighborhood`.
     names
         Of the conditions, for messages.
+    kinds
+        For every condition, the kind of each of its cells: counterparts are of the like cell's kind, where there are
+        any. Where a kind is missing from the target condition, an invariant z has to put its cells beside others, and
+        they would be taken for the others' counterparts. By default all cells are of one kind.
     """
 
     def __init__(
-        self, moments: Mapping[int, tuple[np.ndarray, ...]], target: int, n_neighbors: int, names: Sequence[str]
+        self,
+        moments: Mapping[int, tuple[np.ndarray, ...]],
+        target: int,
+        n_neighbors: int,
+        names: Sequence[str],
+        kinds: Mapping[int, np.ndarray] | None = None,
     ):
         self._target = target
         self._names = names
         self._latents = {code: np.hstack([z, w]) for code, (z, w, _) in moments.items()}
-        self._near = {code: Neighborhood(latents, n_neighbors) for code, latents in self._latents.items()}
+        self._kinds = kinds or {code: np.zeros(len(latents)) for code, latents in self._latents.items()}
+        self._like = Neighborhood(self._latents[target], n_neighbors)
+        self._counterparts = {
+            code: Counterparts(latents, self._kinds[code], n_neighbors)
+            for code, latents in self._latents.items()
+            if code != target
+        }
         n_latent_z = moments[target][0].shape[1]
         centre = {
             code: latents.mean(0) * (np.arange(latents.shape[1]) >= n_latent_z)
@@ -156,27 +178,61 @@ class ByAnalogy:
         own = Pair(q["z"], q["w"])
         latents = torch.cat(own, dim=-1)
         flat = latents.reshape(-1, latents.shape[-1]).cpu().numpy()
-        target_like, source_like = flat.copy(), flat.copy()
         source = q["y"].repeat(len(flat) // len(q["y"])).cpu().numpy()
+        sizes = [own.z.shape[-1], own.w.shape[-1]]
+        analogies = []
+        for _ in range(math.ceil(N_ANALOGIES / _n_samples(own.z))):
+            pairs = (
+                torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
+                for part in self._draw(flat, source)
+            )
+            analogies.append(tuple(Pair(*pair) for pair in pairs))
+        return Decodable(own, given, analogies)
+
+    def _draw(self, points: np.ndarray, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A like cell of the target condition and its counterpart, for points ``(n, d)`` of cells of conditions."""
+        target_like, source_like = points.copy(), points.copy()
         for code in np.unique(source):
             # A cell that is in the target condition stays as it is.
             if code == self._target:
                 continue
-            if code not in self._near:
+            if code not in self._counterparts:
                 raise ValueError(
                     f"by='analogy' looks for counterparts among cells of condition {self._names[code]!r}, but the "
                     "model's AnnData has none; load the model with the cells it was trained on, or use by='neighbors'."
                 )
             cells, shift = source == code, self._shifts[code]
-            drawn = self._near[self._target].draw(flat[cells] + shift)
+            drawn = self._like.draw(points[cells] + shift)
             target_like[cells] = self._latents[self._target][drawn]
-            source_like[cells] = self._latents[code][self._near[code].draw(target_like[cells] - shift)]
-        sizes = [own.z.shape[-1], own.w.shape[-1]]
-        pairs = (
-            torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
-            for part in (target_like, source_like)
-        )
-        return Decodable(own, given, tuple(Pair(*pair) for pair in pairs))
+            source_like[cells] = self._counterparts[code].draw(
+                target_like[cells] - shift, self._kinds[self._target][drawn]
+            )
+        return target_like, source_like
+
+
+class Counterparts:
+    """Cells of a condition, to draw from those of one kind.
+
+    Parameters
+    ----------
+    points, kinds
+        Of the cells, ``(n, d)`` and ``(n,)``.
+    n_neighbors
+        See :class:`Neighborhood`.
+    """
+
+    def __init__(self, points: np.ndarray, kinds: np.ndarray, n_neighbors: int):
+        self._points = {kind: points[kinds == kind] for kind in np.unique(kinds)}
+        self._near = {kind: Neighborhood(of_kind, n_neighbors) for kind, of_kind in self._points.items()}
+        self._all = points, Neighborhood(points, n_neighbors)
+
+    def draw(self, points: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+        """A cell near to each point, of its kind where there are any: ``(n, d)``."""
+        drawn = np.empty_like(points)
+        for kind in np.unique(kinds):
+            cells, near = (self._points[kind], self._near[kind]) if kind in self._near else self._all
+            drawn[kinds == kind] = cells[near.draw(points[kinds == kind])]
+        return drawn
 
 
 def _n_samples(z: Tensor) -> int:

@@ -10,6 +10,7 @@ from scvi import REGISTRY_KEYS
 from scvi.module.base import LossOutput
 from scvi.train import TrainingPlan
 
+from discovr_sc.module.priors import parameters_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
 
 
@@ -26,6 +27,10 @@ class AdversarialPlan(TrainingPlan):
         Learning rate of the model.
     adversary_lr
         Learning rate of the adversary; that of the model by default.
+    prior_lr
+        Learning rate of the means and scales of learned priors; that of the model by default. Adam moves a parameter by
+        about a learning rate a step, so that of the model suits weights, which are small, while latents may lie
+        several units away from where their prior starts.
     n_adversary_steps
         Updates of the adversary before each update of the model.
     gradient_clip
@@ -49,6 +54,7 @@ class AdversarialPlan(TrainingPlan):
         optimizer: str = "AdamW",
         lr: float = 1e-3,
         adversary_lr: float | None = None,
+        prior_lr: float | None = None,
         n_adversary_steps: int = 1,
         gradient_clip: float | None = 50.0,
         weight_decay: float = 1e-6,
@@ -85,6 +91,7 @@ class AdversarialPlan(TrainingPlan):
         )
         self.automatic_optimization = False
         self.adversary_lr = lr if adversary_lr is None else adversary_lr
+        self.prior_lr = lr if prior_lr is None else prior_lr
         self.n_adversary_steps = n_adversary_steps
         self.gradient_clip = gradient_clip
         self.final_decay = final_decay
@@ -105,14 +112,17 @@ class AdversarialPlan(TrainingPlan):
         """
         adversary = list(self.module.adversary.parameters()) if self.module.adversary is not None else []
         ours = {id(parameter) for parameter in adversary}
+        of_priors = {id(parameter) for parameter in parameters_of_priors(self.module)}
+        trained = [p for p in self.module.parameters() if p.requires_grad and id(p) not in ours]
+        groups = [
+            {"params": [p for p in trained if (id(p) in of_priors) == is_prior], "lr": rate, "initial_lr": rate}
+            for is_prior, rate in ((False, self.lr), (True, self.prior_lr))
+        ]
         create = self.get_optimizer_creator()
-        model_optimizer = create([p for p in self.module.parameters() if p.requires_grad and id(p) not in ours])
+        model_optimizer = create([group for group in groups if group["params"]])
         if not adversary:
             return [model_optimizer]
-        adversary_optimizer = create(adversary)
-        for group in adversary_optimizer.param_groups:
-            group["lr"] = self.adversary_lr
-        return [model_optimizer, adversary_optimizer]
+        return [model_optimizer, create([{"params": adversary, "lr": self.adversary_lr}])]
 
     def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """One round of the game on one mini-batch."""
@@ -138,7 +148,7 @@ class AdversarialPlan(TrainingPlan):
             return
         done = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
         for group in optimizer.param_groups:
-            group["lr"] = self.lr * min(1.0, (1 - done) / self.final_decay)
+            group["lr"] = group["initial_lr"] * min(1.0, (1 - done) / self.final_decay)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""

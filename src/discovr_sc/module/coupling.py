@@ -1,0 +1,104 @@
+"""Counts of one distribution at the quantiles that measured counts have in another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
+from torch import Tensor
+
+#: A tail ends where its next count is less likely than this: double precision does not tell its quantiles apart.
+LOG_LEAST = -34.0
+#: Counts with less probability than this above them are surprising.
+TAIL = 1e-12
+
+
+def at_same_quantiles(x: Tensor, own: NegativeBinomial, other: NegativeBinomial) -> Tensor:
+    """What a cell would have been counted at under another distribution, had luck been the same.
+
+    A count x covers the quantiles from F(x - 1) to F(x) of its own distribution. One of them is drawn, and the count
+    that has it in the other distribution is the result. Under equal distributions x stays as it is; if x is
+    distributed as ``own``, the result is distributed as ``other``. What the model does not know of a cell (that a gene
+    has twice the counts that it expects) thus stays with the cell. A count so far beyond what its own distribution
+    expects that its quantile cannot be told from 1 is multiplied by the ratio of the means.
+
+    Parameters
+    ----------
+    x
+        Counts, ``([s,] n, genes)``.
+    own, other
+        Negative binomials, zero-inflated or not, whose parameters broadcast to x.
+    """
+    ours, others = (Parameters.of(px, x.shape) for px in (own, other))
+    counts = x.cpu().double().flatten()  # not every accelerator has double precision
+    below, up_to = _quantiles(counts, ours)
+    quantiles = below + (up_to - below) * torch.rand_like(counts)
+    found = _counts_at(quantiles, others)
+    surprising = 1 - below < TAIL
+    found = torch.where(surprising, (counts * others.mu / ours.mu).round(), found)
+    # Rounding could move a count at the very end of its quantiles.
+    unchanged = torch.stack([mine == their for mine, their in zip(ours, others, strict=True)]).all(0)
+    return torch.where(unchanged, counts, found).to(x).reshape(x.shape)
+
+
+class Parameters(NamedTuple):
+    """Of zero-inflated negative binomials, one for each count, in double precision."""
+
+    mu: Tensor
+    theta: Tensor
+    zeros: Tensor
+
+    @classmethod
+    def of(cls, px: NegativeBinomial, shape: torch.Size) -> Parameters:
+        """From scvi-tools' distributions."""
+        zeros = px.zi_probs if isinstance(px, ZeroInflatedNegativeBinomial) else torch.zeros_like(px.mu)
+        return cls(*(part.cpu().double().expand(shape).flatten() for part in (px.mu, px.theta, zeros)))
+
+    def take(self, rows: Tensor) -> Parameters:
+        """Some of them."""
+        return Parameters(*(part[rows] for part in self))
+
+    def log_of_zero(self) -> Tensor:
+        """Log-probability that the negative binomial, without the extra zeros, gives 0."""
+        return -self.theta * torch.log1p(self.mu / self.theta)
+
+    def log_of_next(self, log_probability: Tensor, count: int) -> Tensor:
+        """Its log-probability of a count, given that of the count before; probabilities themselves may underflow."""
+        return log_probability + torch.log((count - 1 + self.theta) / count * self.mu / (self.mu + self.theta))
+
+
+def _quantiles(counts: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+    """F(x - 1) and F(x), by adding up probabilities: most counts are small."""
+    log_probability = parameters.log_of_zero()
+    below = torch.zeros_like(counts)
+    up_to = parameters.zeros + (1 - parameters.zeros) * log_probability.exp()
+    left = torch.nonzero(counts > 0).squeeze(-1)
+    log_probability, of_left, count = log_probability[left], parameters.take(left), 0
+    while len(left):
+        count += 1
+        log_probability = of_left.log_of_next(log_probability, count)
+        below[left] = up_to[left]
+        up_to[left] += (1 - of_left.zeros) * log_probability.exp()
+        more = counts[left] > count
+        left, log_probability, of_left = left[more], log_probability[more], of_left.take(more)
+    return below, up_to
+
+
+def _counts_at(quantiles: Tensor, parameters: Parameters) -> Tensor:
+    """The smallest counts whose F reaches the quantiles."""
+    log_probability = parameters.log_of_zero()
+    up_to = parameters.zeros + (1 - parameters.zeros) * log_probability.exp()
+    counts = torch.zeros_like(quantiles)
+    left = torch.nonzero(quantiles > up_to).squeeze(-1)
+    log_probability, up_to, of_left, count = log_probability[left], up_to[left], parameters.take(left), 0
+    while len(left):
+        count += 1
+        log_probability = of_left.log_of_next(log_probability, count)
+        up_to = up_to + (1 - of_left.zeros) * log_probability.exp()
+        counts[left] = count
+        # Before the mode probabilities rise, however small.
+        in_tail = (log_probability < LOG_LEAST) & (count > of_left.mu)
+        more = (quantiles[left] > up_to) & ~in_tail
+        left, log_probability, up_to, of_left = left[more], log_probability[more], up_to[more], of_left.take(more)
+    return counts
