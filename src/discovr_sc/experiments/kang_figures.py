@@ -43,10 +43,10 @@ def _umaps(arrays: dict[str, dict[str, np.ndarray]], latent: str) -> Figure:
             for name, color in zip(names, colors, strict=True):
                 ax.scatter([], [], s=1, color=color, label=name)
             ax.set(xticks=[], yticks=[])
-        column[0].set_title(method, fontsize=9)
+        column[0].set_title(method, fontsize=11)
     for row, label in zip(axes, labels, strict=True):
         row[0].set_ylabel(f"{latent} by {label}")
-        row[-1].legend(fontsize=5, markerscale=4, loc="center left", bbox_to_anchor=(1, 0.5))
+        row[-1].legend(fontsize=9, markerscale=5, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 

@@ -79,7 +79,8 @@ class CounterfactualMixin:
             the training cells of a condition at most.
         labels_key
             For ``by="analogy"``: column of the model's ``obs`` with kinds of cells, such as the cell type. A like cell
-            and its counterpart are then of one kind. Give it where a kind is missing from the target condition.
+            and its counterpart are then of one kind. Give it where a large kind is missing from the target condition;
+            on Kang's cells it helped where the largest type was left out, and did harm for two small ones.
         keep_noise
             For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
             has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.
