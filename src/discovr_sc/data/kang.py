@@ -43,7 +43,16 @@ EXTRA_COLUMNS = ["seurat_annotations", "donor"]
 
 
 class DataUnavailableError(RuntimeError):
-    """A data set is neither on this machine nor could it be fetched."""
+    """A data set is neither on this machine nor could it be fetched.
+
+    Examples
+    --------
+    >>> from discovr_sc import data
+    >>> try:
+    ...     adata = data.kang()
+    ... except data.DataUnavailableError:
+    ...     adata = data.simulate_counts(n_cells=100)  # doctest: +SKIP
+    """
 
 
 def kang(

@@ -31,6 +31,13 @@ class Preset:
         Observations, and importance samples of each, behind the marginal likelihood.
     settings, plan
         Arguments of every model's constructor, and of the training plan, that this size needs (narrower networks).
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from discovr_sc.experiments import STUDIES
+    >>> replace(STUDIES["colored-mnist"].presets["laptop"], max_epochs=10).batch_size
+    64
     """
 
     n_train: int | None
@@ -80,6 +87,12 @@ class Method:
     fit
         For what is no model of the package, or more than one: ``(Task, Preset, seed) -> `` an object that ``evaluate``
         understands.
+
+    Examples
+    --------
+    >>> from discovr_sc.experiments import Method
+    >>> Method("CSVAE", "csvae", settings={"n_latent_w": 4}).settings
+    {'n_latent_w': 4}
     """
 
     model: str | None = None
@@ -122,6 +135,13 @@ class Study:
         Default number of seeds.
     first_seed
         Searches use seeds, and so data, that the reported runs do not.
+
+    Examples
+    --------
+    >>> from discovr_sc.experiments import STUDIES
+    >>> study = STUDIES["kang"]
+    >>> study.file_stem, study.n_seeds, list(study.presets)
+    ('kang', 5, ['full', 'laptop'])
     """
 
     name: str

@@ -30,6 +30,13 @@ class CCVAEModule(DIVAModule):
         ``"learned"``: p(z | y) with free parameters per condition. ``"standard"``: N(0, I).
     n_classifier_samples
         Samples of w behind q(y | x).
+
+    Examples
+    --------
+    >>> from discovr_sc.module import CCVAEModule
+    >>> module = CCVAEModule((50,), n_conditions=2, n_latent_z=3, z_prior="standard")
+    >>> module.z_prior().loc.tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
 
     def __init__(self, *args, z_prior: str = "learned", n_classifier_samples: int = 100, **kwargs):

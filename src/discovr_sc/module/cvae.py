@@ -10,7 +10,15 @@ from discovr_sc.module.skeleton import DisentangledModule
 
 
 class CVAEModule(DisentangledModule):
-    """Conditional VAE: encoder and decoder see the condition itself, which stands in the place of w."""
+    """Conditional VAE: encoder and decoder see the condition itself, which stands in the place of w.
+
+    Examples
+    --------
+    >>> from discovr_sc.module import CVAEModule
+    >>> module = CVAEModule((50,), n_conditions=2)
+    >>> module.adversary is None, module.sees_condition
+    (True, ('z',))
+    """
 
     sees_condition = ("z",)
     adversary_places = ()

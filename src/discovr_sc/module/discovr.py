@@ -45,6 +45,16 @@ class DISCOVRModule(DisentangledModule):
         ``"reconstruction"`` (the paper), ``"latent"`` (its ablation) or ``"both"``.
     **kwargs
         See :class:`DisentangledModule`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from discovr_sc.module import DISCOVRModule
+    >>> module = DISCOVRModule((50,), n_conditions=2, n_latent_z=5, adversary="both", n_components_z=4)
+    >>> module.prior_z.loc.shape
+    torch.Size([4, 5])
+    >>> type(module.likelihood).__name__, type(module.likelihood_z).__name__
+    ('ZeroInflatedNegativeBinomialLikelihood', 'NegativeBinomialLikelihood')
     """
 
     has_z_likelihood = True

@@ -22,6 +22,13 @@ class HCSVAEModule(CSVAEModule):
         See :class:`DisentangledModule`.
     n_latent_u
         Size of u; that of z and w together by default.
+
+    Examples
+    --------
+    >>> from discovr_sc.module import HCSVAEModule
+    >>> module = HCSVAEModule((50,), n_conditions=2, n_latent_z=10, n_latent_w=2)
+    >>> [name for name, _ in module.named_children() if name.startswith("u_")]
+    ['u_encoder', 'u_decoder']
     """
 
     def __init__(self, *args, n_latent_u: int | None = None, **kwargs):

@@ -64,6 +64,24 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         Whether batch and covariates enter the encoders, too.
     data_scale
         Factor by which stored values are multiplied on the fly, 1/255 for images stored as bytes.
+
+    Examples
+    --------
+    A method is its objective: named terms, each a weight and a loss ``(n,)``. A plain VAE of z and w:
+
+    >>> from discovr_sc.module import DisentangledModule
+    >>> from discovr_sc.module.gaussians import kl
+    >>> class Plain(DisentangledModule):
+    ...     adversary_places = ()
+    ...
+    ...     def objective(self, x, q, p, logits):
+    ...         return {
+    ...             "rec": (self.weights.rec, -self.likelihood.log_prob(p["px"], x)),
+    ...             "kl_z": (self.weights.kl_z, kl(q["qz"], p["pz"])),
+    ...             "kl_w": (self.weights.kl_w, kl(q["qw"], p["pw"])),
+    ...         }
+    >>> Plain((50,), n_conditions=2).adversary is None
+    True
     """
 
     #: Latents whose encoder sees the condition beside the data.

@@ -45,6 +45,14 @@ class AdversarialPlan(TrainingPlan):
         removed.
     **kwargs
         See :class:`~scvi.train.TrainingPlan`.
+
+    Examples
+    --------
+    >>> from discovr_sc.module import DISCOVRModule
+    >>> from discovr_sc.train import AdversarialPlan
+    >>> plan = AdversarialPlan(DISCOVRModule((50,), 2, prior="learned"), lr=1e-3, prior_lr=1e-2, adversary_lr=2e-3)
+    >>> [[group["lr"] for group in optimizer.param_groups] for optimizer in plan.configure_optimizers()]
+    [[0.001, 0.01], [0.002]]
     """
 
     def __init__(

@@ -37,7 +37,22 @@ class StoppingTrainer(Trainer):
 
 
 class InterruptibleTrainRunner(TrainRunner):
-    """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end."""
+    """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end.
+
+    Examples
+    --------
+    >>> from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
+    >>> runner = InterruptibleTrainRunner(
+    ...     model,
+    ...     AdversarialPlan(model.module),
+    ...     Splitter(model.adata_manager),
+    ...     max_epochs=1,
+    ...     enable_progress_bar=False,
+    ... )
+    >>> runner()
+    >>> model.is_trained
+    True
+    """
 
     _trainer_cls = StoppingTrainer
 

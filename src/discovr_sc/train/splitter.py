@@ -17,6 +17,14 @@ class Splitter(DataSplitter):
         See :class:`~scvi.dataloaders.DataSplitter`.
     balance_conditions
         Draw training cells with replacement so that every condition has the same share of an epoch.
+
+    Examples
+    --------
+    >>> from discovr_sc.train import Splitter
+    >>> splitter = Splitter(model.adata_manager, train_size=0.8, validation_size=0.1, balance_conditions=True)
+    >>> splitter.setup()
+    >>> len(splitter.train_idx), len(splitter.val_idx), len(splitter.test_idx)
+    (160, 20, 20)
     """
 
     def __init__(self, *args, balance_conditions: bool = False, **kwargs):
