@@ -24,7 +24,7 @@ def model(cells):
     scvi.settings.seed = 0  # the model must not hang on the tests before it
     model = DISCOVR(adata, n_hidden=32, likelihood="nb", weights={"adv": 10, "mmd": 0})
     model.train(
-        max_epochs=60, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
+        max_epochs=150, batch_size=128, plan_kwargs={"lr": 5e-3, "n_adversary_steps": 1}, enable_progress_bar=False
     )
     return model
 

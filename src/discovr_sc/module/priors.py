@@ -222,10 +222,12 @@ class MixturePrior(nn.Module):
         return Mixture(torch.log_softmax(self.logits, dim=0), components)
 
 
-def parameters_of_priors(module: nn.Module) -> list[nn.Parameter]:
-    """Means, scales and shares of the learned priors of a module: they have the units of latents, not of weights."""
-    priors = (part for part in module.modules() if isinstance(part, LearnedPrior | MixturePrior))
-    return [parameter for prior in priors for parameter in prior.parameters()]
+def means_of_priors(module: nn.Module) -> list[nn.Parameter]:
+    """Means of the learned priors of a module: they have the units of latents, not of weights.
+
+    Not their scales: a prior that widens quickly makes room for w to tell what z should.
+    """
+    return [part.loc for part in module.modules() if isinstance(part, LearnedPrior | MixturePrior)]
 
 
 PRIORS = {

@@ -10,7 +10,7 @@ from scvi import REGISTRY_KEYS
 from scvi.module.base import LossOutput
 from scvi.train import TrainingPlan
 
-from discovr_sc.module.priors import parameters_of_priors
+from discovr_sc.module.priors import means_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
 
 
@@ -28,9 +28,9 @@ class AdversarialPlan(TrainingPlan):
     adversary_lr
         Learning rate of the adversary; that of the model by default.
     prior_lr
-        Learning rate of the means and scales of learned priors; that of the model by default. Adam moves a parameter by
-        about a learning rate a step, so that of the model suits weights, which are small, while latents may lie
-        several units away from where their prior starts.
+        Learning rate of the means of learned priors; that of the model by default. Adam moves a parameter by about a
+        learning rate a step, so that of the model suits weights, which are small, while latents may lie several units
+        away from where their prior starts.
     n_adversary_steps
         Updates of the adversary before each update of the model.
     gradient_clip
@@ -120,7 +120,7 @@ class AdversarialPlan(TrainingPlan):
         """
         adversary = list(self.module.adversary.parameters()) if self.module.adversary is not None else []
         ours = {id(parameter) for parameter in adversary}
-        of_priors = {id(parameter) for parameter in parameters_of_priors(self.module)}
+        of_priors = {id(parameter) for parameter in means_of_priors(self.module)}
         trained = [p for p in self.module.parameters() if p.requires_grad and id(p) not in ours]
         groups = [
             {"params": [p for p in trained if (id(p) in of_priors) == is_prior], "lr": rate, "initial_lr": rate}
