@@ -100,8 +100,10 @@ def test_a_face_study_writes_its_table_and_figures(data_folder, tmp_path):
         values = values.set_index("metric")["value"]
         assert set(values.index) >= FACE_METRICS
         assert np.isfinite(values).all()
-    write_report(results, "tiny")
+    report = write_report(results, "tiny")
     assert (tmp_path / "celeba_glasses_faces.png").stat().st_size > 1000
+    # Named, not shown: faces may not be passed on, so a page that shows them would lack its picture.
+    assert "`celeba_glasses_faces.png`" in report and "![" not in report
 
 
 def test_hats_are_glasses_with_another_attribute(data_folder):

@@ -275,6 +275,7 @@ def _celeba(name: str, attribute: str) -> Study:
         headline=("mine_wz", "nll", "nll_z", "nll_constant", "attribute_gap", "step_vs_csvae_noadv"),
         sketch=sketch_faces,
         draw=draw_faces,
+        private_figures=True,
         methods=FACE_METHODS,
         n_seeds=3,
     )

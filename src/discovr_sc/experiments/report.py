@@ -27,7 +27,8 @@ def write_report(results: Results, preset: str) -> str:
             path = results.folder / f"{study.file_stem}_{name}.png"
             figure.savefig(path, dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
             plt.close(figure)
-            text += f"\n![{name}]({path.name})\n"
+            shown = f"Not to be passed on: `{path.name}`." if study.private_figures else f"![{name}]({path.name})"
+            text += f"\n{shown}\n"
     if study.conclude is not None:
         text += f"\n{study.conclude(results)}\n"
     (results.folder / f"{study.file_stem}.md").write_text(text)

@@ -129,6 +129,9 @@ class Study:
         ``(Run) -> {name: array}``: what the figures of the first seed are drawn from.
     draw
         ``(Results, preset) -> {figure name: Figure}``.
+    private_figures
+        Whether the figures show data that may not be passed on: the report then names their files, and does not show
+        them.
     conclude
         ``(Results) -> str``: what follows from the results, for the end of the report.
     n_seeds
@@ -154,6 +157,7 @@ class Study:
     headline: tuple[str, ...]
     sketch: Callable[..., dict[str, np.ndarray]] | None = None
     draw: Callable[..., dict[str, Figure]] | None = None
+    private_figures: bool = False
     conclude: Callable[..., str] | None = None
     n_seeds: int = 10
     first_seed: int = 0
