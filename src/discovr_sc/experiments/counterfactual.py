@@ -58,7 +58,7 @@ def leave_out(adata: AnnData, held_out: str, n_train: int | None, seed: int) -> 
 
 
 def fit_discovr(task: Task, preset: Preset, seed: int) -> Predictor:
-    """The plain constructor and the plain prediction, which know of no types."""
+    """The plain constructor; the prediction is told the types, as both shifts are."""
     DISCOVR.setup_anndata(task.train, **task.setup)
     model = DISCOVR(task.train)
     model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
@@ -66,17 +66,17 @@ def fit_discovr(task: Task, preset: Preset, seed: int) -> Predictor:
 
 
 class DiscovrPredictor:
-    """DISCOVR's prediction; and others: told the types, with new noise, by other choices of w."""
+    """DISCOVR's prediction, told the types; and others: not told, with new noise, by other choices of w."""
 
     def __init__(self, model: DISCOVR, seed: int):
         self.model = model
         self.seed = seed
-        self.others = {"labelled": {"labels_key": TYPE}, "new_noise": {"keep_noise": False}}
+        self.others = {"unlabelled": {}, "new_noise": {"labels_key": TYPE, "keep_noise": False}}
         self.others |= {way: {"by": way} for way in model.counterfactual_ways[1:]}
 
     def __call__(self, controls: AnnData, name: str | None = None) -> np.ndarray:
         """Predicted cells, as log counts."""
-        settings = {} if name is None else self.others[name]
+        settings = {"labels_key": TYPE} if name is None else self.others[name]
         predicted = self.model.predict_counterfactual(
             controls, target=TARGET, kind="counts", indices=_repeated(controls), seed=self.seed, **settings
         )
@@ -161,7 +161,7 @@ def _decode_shifted(model: scvi.model.SCVI, cells: AnnData, rows: np.ndarray, sh
 def evaluate_heldout(run: Run) -> dict[str, float]:
     """Compare the predicted cells with the real ones, as log(1 + counts per 10,000 of the modelled genes).
 
-    For DISCOVR also other predictions of the same model: ``r2_all_labelled`` and so on.
+    For DISCOVR also other predictions of the same model: ``r2_all_unlabelled`` and so on.
     """
     condition = run.evaluation.obs[CONDITION]
     real, controls = (run.evaluation[(condition == name).to_numpy()].copy() for name in (TARGET, CONTROL))

@@ -19,7 +19,7 @@ from discovr_sc.module.coupling import at_same_quantiles
 #: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
 N_SAMPLES = {"scale": 25, "counts": 1}
 #: Like cells to draw from, by default.
-N_NEIGHBORS = 50
+N_NEIGHBORS = 200
 UNITS = {
     "scale": "normalised expression: fractions of a cell's counts, which sum to 1 over genes",
     "counts": "counts at the cell's own total (or size factor)",
@@ -67,8 +67,8 @@ class CounterfactualMixin:
             (or size factor), with the noise that real cells have. Models of other data than counts predict the mean in
             the data's units; leave this out.
         by
-            ``"analogy"``: the cell as decoded from its own z and w, plus the difference between what a like cell of
-            the target condition and its counterpart in the cell's own condition decode to. The other ways decode the
+            ``"analogy"``: the cell is moved as a like cell of the target condition is moved from its counterpart in
+            the cell's own condition, half in the latents and half in what is decoded. The other ways decode the
             cell's z with a w of the target condition. ``"neighbors"``: from the posteriors of the training cells of
             the target condition that are nearest in z. ``"prior"``: from p(w | target).
             ``"posterior"``: from q(w | x, target), which is told that the cell as measured had been in the target
@@ -79,8 +79,8 @@ class CounterfactualMixin:
             the training cells of a condition at most.
         labels_key
             For ``by="analogy"``: column of the model's ``obs`` with kinds of cells, such as the cell type. A like cell
-            and its counterpart are then of one kind. Give it where a large kind is missing from the target condition;
-            on Kang's cells it helped where the largest type was left out, and did harm for two small ones.
+            and its counterpart are then of one kind. Give it where a kind is missing from the target condition: z has
+            to put such cells beside others, and the difference of two kinds would be taken for an effect.
         keep_noise
             For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
             has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.

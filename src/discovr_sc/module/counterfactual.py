@@ -36,8 +36,8 @@ class Decodable(NamedTuple):
     given
         Size factors and covariates.
     analogies
-        Each the latents of a cell of the target condition and of its counterpart in the cell's own; the mean difference
-        of what they decode to is added to the decoder's outputs.
+        Each the latents of a cell of the target condition and of its counterpart in the cell's own. The cell is moved
+        by their mean difference.
     """
 
     own: Pair
@@ -47,13 +47,25 @@ class Decodable(NamedTuple):
     def decode(self, module) -> Distribution:
         """p(x | .)."""
         outputs = module.decoder_outputs(*self.own, self.given)
-        for analogy in self.analogies:
-            target_like, source_like = (module.decoder_outputs(*pair, self.given) for pair in analogy)
-            outputs = {
-                head: value + (target_like[head] - source_like[head]) / len(self.analogies)
-                for head, value in outputs.items()
-            }
+        if self.analogies:
+            outputs = self._move(module, outputs)
         return module.likelihood(outputs, self.given.size_factor, self.given.cats[-1])
+
+    def _move(self, module, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The mean of two ways to move the cell, in the latents before they are decoded and in what is decoded.
+
+        Each errs where the other does not: moved latents may lie where the decoder has seen no data, and what is
+        decoded from other cells may be theirs and not this cell's.
+        """
+        n = len(self.analogies)
+        moved = module.decoder_outputs(
+            *(own + sum(pair[0][i] - pair[1][i] for pair in self.analogies) / n for i, own in enumerate(self.own)),
+            self.given,
+        )
+        for target_like, source_like in self.analogies:
+            there, here = (module.decoder_outputs(*pair, self.given) for pair in (target_like, source_like))
+            outputs = {head: value + (there[head] - here[head]) / n for head, value in outputs.items()}
+        return {head: (value + moved[head]) / 2 for head, value in outputs.items()}
 
 
 class FromPosterior:
@@ -130,9 +142,8 @@ class ByAnalogy:
 
     w tells more than the condition: cells of one condition differ in it, and an invariant z may leave it to w to tell
     some types apart. So the cell keeps its own w. Alike are cells that are near in z and w, once w is moved by the
-    conditions' mean difference. What is added is the difference of two cells' decoder outputs (for counts: log
-    expression), each decoded where the decoder has seen data; z of one cell beside w of another may lie where it has
-    not.
+    conditions' mean difference. The difference is added half in the latents, half in the decoder's outputs (for
+    counts: log expression).
 
     Parameters
     ----------
