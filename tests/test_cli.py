@@ -7,10 +7,11 @@ import sys
 
 import anndata
 import numpy as np
+import pandas as pd
 import pytest
 
 from discovr_sc import __version__, cli, data
-from discovr_sc.fit import load
+from discovr_sc.fit import headline, load
 
 
 def test_demo_falls_back_to_the_simulator_and_says_so(tmp_path, monkeypatch, capsys):
@@ -61,7 +62,9 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert "200 cells, 40 genes, conditions ['control', 'treated_1']" in capsys.readouterr().out
     assert anndata.read_h5ad(out / "adata.h5ad").obsm["X_discovr_w"].shape == (200, 2)
     assert cli.main(["report", str(out), "--labels-key", "cell_type", "--probes", "knn"]) == 0
-    assert "probe_knn" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "'condition' is read from z at 0." in told and "from w at 0." in told and "held-out cells" in told
+    assert "probe_knn" in (out / "report.csv").read_text()
     for name in ("report.csv", "history.png", "disentanglement.png"):
         assert (out / name).stat().st_size > 500
     assert cli.main(fit) == 2
@@ -69,6 +72,21 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert cli.main([*fit, "--overwrite", "--model", "CVAE"]) == 0
     assert not (out / "report.csv").exists()  # it was of the model before
     assert cli.main(["report", str(out), "--probes", "knn"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("z", "w", "said"), [(0.52, 0.95, []), (0.52, 0.58, ["train longer"]), (0.8, 0.95, ["z tells the condition"])]
+)
+def test_the_headline_of_a_report_says_what_to_do(z, w, said):
+    probes = [
+        {"split": split, "latent": latent, "of": "stim", "metric": "probe_best", "value": value, "null_high": 0.51}
+        for split, values in {"train": {"z": 0.9, "w": 0.5}, "held-out": {"z": z, "w": w}}.items()
+        for latent, value in values.items()
+    ]
+    rows, text = headline(pd.DataFrame([*probes, probes[0] | {"metric": "silhouette"}]))
+    assert list(rows["value"]) == [z, w]
+    assert f"'stim' is read from z at {z:.3f}, from w at {w:.3f}" in text
+    assert [advice for advice in ("train longer", "z tells the condition") if advice in text] == said
 
 
 def test_fit_takes_what_setup_and_training_take(file, tmp_path):

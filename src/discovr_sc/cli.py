@@ -69,7 +69,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         fit(arguments.data, arguments.out, **settings)
     except USER_ERRORS as error:
         return _complain(error)
-    print(f"Wrote {arguments.out}; see discovr-sc report {arguments.out}")
+    print(f"Wrote {arguments.out} (latents are in adata.h5ad); see discovr-sc report {arguments.out}")
     return 0
 
 
@@ -86,14 +86,15 @@ def _report(arguments: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")
-    from discovr_sc.fit import report
+    from discovr_sc.fit import headline, report
 
     try:
         table = report(arguments.model, labels_key=arguments.labels_key, probes=arguments.probes, seed=arguments.seed)
     except USER_ERRORS as error:
         return _complain(error)
-    print(table.round(3).to_string(index=False))
-    print(f"Wrote report.csv, history.png and disentanglement.png to {arguments.model}")
+    rows, text = headline(table)
+    print(f"{rows.round(3).to_string(index=False)}\n{text}")
+    print(f"Wrote report.csv (all {len(table)} rows), history.png and disentanglement.png to {arguments.model}")
     return 0
 
 

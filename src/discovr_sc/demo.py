@@ -47,6 +47,7 @@ def run(out: str | Path = "demo", *, max_epochs: int = MAX_EPOCHS, n_cells: int 
 
     print("\nHow well the latents separate (chance is one over the number of groups; probes on held-out cells):\n")
     print(separation(adata, condition, cell_type, train=model.train_indices).to_string(index=False))
+    print("\nTypes that respond differently can be told apart in w, too.")
 
     out.mkdir(parents=True, exist_ok=True)
     pl.latents(adata, [condition, cell_type], show=False, save=out / "umap.png", seed=seed)

@@ -111,6 +111,24 @@ def report(
     return table
 
 
+def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of a report to look at first, of held-out cells where there are any, and what they come to."""
+    split = "held-out" if "held-out" in set(table["split"]) else "train"
+    rows = table[(table["split"] == split) & table["metric"].isin(["probe_best", "kmeans_nmi"])]
+    condition = table["of"].iloc[0]
+    best = rows[(rows["of"] == condition) & (rows["metric"] == "probe_best")].set_index("latent")
+    if best.empty:
+        return rows, ""
+    chance = best["null_high"].max()
+    found = ", ".join(f"from {latent} at {value:.3f}" for latent, value in best["value"].items())
+    text = f"{condition!r} is read {found} (balanced accuracy, {split} cells; chance reaches {chance:.3f})."
+    if "w" in best.index and best.loc["w", "value"] < (1 + chance) / 2:
+        text += " w hardly tells the condition: train longer (by default few cells have many epochs)."
+    if best.loc["z", "value"] > chance + 0.1:
+        text += " z tells the condition: see 'Weights, the report, and leakage' in the docs."
+    return rows, text
+
+
 def load(folder: str | Path) -> DisentangledModel:
     """The model in a folder, whichever its class."""
     folder = Path(folder)

@@ -99,7 +99,7 @@ def test_counterparts_are_of_the_like_cells_kind(model, cells):
     assert not np.array_equal(result.X, model.predict_counterfactual(controls, target="treated_1").X)
     with pytest.raises(KeyError, match="labels_key 'mood' is not a column"):
         model.predict_counterfactual(controls, target="treated_1", labels_key="mood")
-    with pytest.raises(ValueError, match="labels_key='cell_type' is for by='analogy', and by='prior'"):
+    with pytest.raises(ValueError, match="labels_key='cell_type' does nothing with by='prior'"):
         model.predict_counterfactual(controls, target="treated_1", labels_key="cell_type", by="prior")
 
 

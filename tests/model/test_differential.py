@@ -52,6 +52,8 @@ def test_direction_follows_target_and_reference(model, cells):
         model.differential_expression(target=target, n_samples=200).set_index("gene")
         for target in ("treated_1", "control")
     )
+    assert set(forth["target"]) == set(back["reference"]) == {"treated_1"}
+    assert set(forth["reference"]) == set(back["target"]) == {"control"}
     changed = cells.var_names[cells.var["is_effect"]]
     assert np.corrcoef(forth["lfc"].loc[changed], back["lfc"].loc[changed])[0, 1] < -0.9
     reference = model.differential_expression(reference="treated_1", n_samples=200).set_index("gene")

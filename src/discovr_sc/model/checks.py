@@ -44,7 +44,10 @@ def check_query(
     condition_key = arguments["condition_key"]
     if not extend_conditions and all(key in adata.obs for key in condition_keys(condition_key)):
         labels = condition_labels(adata.obs, condition_key, arguments.get("unlabeled_category"))
-        fix = "Rename the category, drop these cells, or teach the model the new condition with add_condition."
+        fix = (
+            "Rename the category, leave it missing (NaN) where the condition is unknown, drop these cells, or teach "
+            "the model the new condition with add_condition."
+        )
         check_known_categories(labels, condition_key, states[REGISTRY_KEYS.LABELS_KEY]["categorical_mapping"], fix)
     known = {}
     if not extend_categories:

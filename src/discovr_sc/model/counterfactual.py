@@ -113,7 +113,7 @@ class CounterfactualMixin:
         if kind == "counts" and not self.module.likelihood.counts:
             raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
         if labels_key is not None and (by or self.counterfactual_ways[0]) != "analogy":
-            raise ValueError(f"labels_key={labels_key!r} is for by='analogy', and by={by!r}; leave one of them out.")
+            raise ValueError(f"labels_key={labels_key!r} does nothing with by={by!r}; leave it out, or by='analogy'.")
         n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
         check_whole_number("n_samples", n_samples, at_least=1)
         code = self._condition_code(target, "target")
@@ -181,7 +181,7 @@ class CounterfactualMixin:
 
     def _moments_by_condition(self, by: str, code: int) -> dict[int, tuple[np.ndarray, ...]]:
         """Posterior means of z, and means and variances of w, of the training cells, by condition."""
-        what_else = "with the cells it was trained on, or use by='prior'."
+        what_else = "with the cells it was trained on and give others as adata, or use by='prior'."
         if self.adata is None:
             raise ValueError(f"by={by!r} looks for cells like these, but the model has no data; load it {what_else}")
         cells, codes = self._cells_and_codes()

@@ -26,6 +26,8 @@ LEVEL = 0.95
 COLUMNS = [
     "group",
     "gene",
+    "target",
+    "reference",
     "lfc",
     "lfc_low",
     "lfc_high",
@@ -99,7 +101,9 @@ class DifferentialMixin:
         delta
             Absolute log2 fold change from which a gene counts as differential.
         fdr
-            Posterior expected share of false calls among those of a group.
+            Posterior expected share of false calls among those of a group. It is as good as the posterior: among few
+            cells, and of genes that are hardly expressed, more are false. Genes whose interval, ``lfc_low`` to
+            ``lfc_high``, leaves out 0 are the safer ones.
         n_samples
             Posterior samples of each population, drawn with its cells.
         pseudocount
@@ -115,7 +119,8 @@ class DifferentialMixin:
 
         Returns
         -------
-        DataFrame with a row for each group and gene, sorted by probability and fold change within a group:
+        DataFrame with a row for each group and gene, sorted by probability and fold change within a group: the names of
+        ``target`` and ``reference``,
         ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
         ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
         at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
@@ -168,6 +173,7 @@ class DifferentialMixin:
             table.insert(0, "group", name)
             table["is_de"] = expected_fdr_calls(table["proba_de"], fdr=fdr)
             table["n_target"], table["n_reference"] = (len(population.cells) for population in populations)
+            table["target"], table["reference"] = (str(self.conditions[code]) for code in (target_code, reference_code))
             tables.append(table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS])
         if not tables:
             raise ValueError(f"no group of {groupby!r} has cells of both conditions; use mode='counterfactual'.")

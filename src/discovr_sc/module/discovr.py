@@ -87,6 +87,7 @@ class DISCOVRModule(DisentangledModule):
         if noise_scale_z is not None and not noise_scale_z > 0:
             raise ValueError(f"noise_scale_z is {noise_scale_z!r}; give a standard deviation above 0.")
         self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
+        choose(LIKELIHOODS, "likelihood", likelihood)  # before likelihood_z, which follows it
         likelihood_z = likelihood_z or NOT_INFLATED.get(likelihood, likelihood)
         self._likelihood_z_cls = choose(LIKELIHOODS, "likelihood_z", likelihood_z)
         super().__init__(
