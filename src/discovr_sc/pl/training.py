@@ -59,6 +59,7 @@ def history(
             values = curves[name].astype(float)
             ax.plot(values.index, values.to_numpy().ravel(), style, color="C0", label=f"{term}, {SPLITS[split]}")
     ax.set(xlabel="epoch", ylabel=f"{term} (nats per cell)")
+    ax.xaxis.get_major_locator().set_params(integer=True)
     if "adversary_accuracy_train" in curves:
         right = ax.twinx()
         for split, style in zip(SPLITS, ("-", "--"), strict=True):
