@@ -125,6 +125,32 @@ def test_report_has_tables_ranks_and_figures(tmp_path, name):
     assert paper == {"parametric": 1.788, "swiss-roll": 3.302}[name]
 
 
+def test_a_figure_is_not_replaced_by_one_of_fewer_methods(tmp_path):
+    study = tiny("parametric", methods=("discovr-paper", "diva", "truth"))
+    results = run_study(study, tmp_path, n_seeds=1, jobs=1)
+    assert results.missing_sketches("tiny") == []
+    write_report(results, "tiny")
+    figure = tmp_path / "parametric_posteriors.png"
+    of_all = figure.read_bytes()
+    sketch = tmp_path / "parametric_sketches" / "|tiny|diva|0.npz"
+    kept = sketch.rename(tmp_path / "elsewhere.npz")
+    assert results.missing_sketches("tiny") == ["|tiny|diva|0"]
+    assert "![posteriors](parametric_posteriors.png)" in write_report(results, "tiny")
+    assert figure.read_bytes() == of_all
+    figure.unlink()  # a figure of some is better than none
+    write_report(results, "tiny")
+    assert figure.read_bytes() != of_all
+    kept.rename(sketch)
+    write_report(results, "tiny")
+    assert figure.read_bytes() == of_all
+
+
+def test_rows_of_old_code_are_made_anew():
+    study = tiny("parametric", methods=("diva",))
+    newer = replace(study, methods={"diva": replace(study.methods["diva"], version=1)})
+    assert newer.fingerprint("diva", "", "tiny") != study.fingerprint("diva", "", "tiny")
+
+
 def test_every_metric_of_the_issue_is_there():
     information = {f"{kind}_{column}" for kind in ("knn", "mine") for column in ("yz", "yw", "wz", "wz_given_y")}
     information |= {f"knn_{column}_paper" for column in ("yz", "yw", "wz", "wz_given_y")}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 
 from discovr_sc import metrics
@@ -22,17 +25,39 @@ def write_report(results: Results, preset: str) -> str:
     text += "Mean ± sd over seeds; the paper's mean in parentheses where it has one. "
     text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
     text += _tables(results, preset)
-    if study.draw is not None:
-        for name, figure in study.draw(results, preset).items():
-            path = results.folder / f"{study.file_stem}_{name}.png"
-            figure.savefig(path, dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
-            plt.close(figure)
-            shown = f"Not to be passed on: `{path.name}`." if study.private_figures else f"![{name}]({path.name})"
-            text += f"\n{shown}\n"
+    for name, path in _figures(results, preset).items():
+        shown = f"Not to be passed on: `{path.name}`." if study.private_figures else f"![{name}]({path.name})"
+        text += f"\n{shown}\n"
     if study.conclude is not None:
         text += f"\n{study.conclude(results)}\n"
     (results.folder / f"{study.file_stem}.md").write_text(text)
     return text
+
+
+def _figures(results: Results, preset: str) -> dict[str, Path]:
+    """Draw the figures, and return their files by name.
+
+    What they are drawn from stays where the rows were run, and is not passed on with the tables. Where that of some
+    rows is missing, figures that are there from before, which may show more, are kept.
+    """
+    study = results.study
+    if study.draw is None:
+        return {}
+    missing = results.missing_sketches(preset)
+    paths = {name: results.folder / f"{study.file_stem}_{name}.png" for name in _named_before(results)}
+    paths = {name: path for name, path in paths.items() if path.exists()} if missing else {}
+    for name, figure in study.draw(results, preset).items():
+        if name not in paths:
+            paths[name] = results.folder / f"{study.file_stem}_{name}.png"
+            figure.savefig(paths[name], dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
+        plt.close(figure)
+    return paths
+
+
+def _named_before(results: Results) -> list[str]:
+    """Names of the figures of the report that is there."""
+    path = results.folder / f"{results.study.file_stem}.md"
+    return re.findall(rf"{results.study.file_stem}_(\S+)\.png", path.read_text()) if path.exists() else []
 
 
 def _tables(results: Results, preset: str) -> str:

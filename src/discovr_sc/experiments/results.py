@@ -98,7 +98,7 @@ class Results:
             "command": command,
             "version": discovr_sc.__version__,
         }
-        if sketch:
+        if sketch is not None:
             self._sketches.mkdir(exist_ok=True)
             with _replacing(self._sketches / f"{_key(row)}.npz") as temporary:
                 np.savez_compressed(temporary, **sketch)
@@ -135,7 +135,20 @@ class Results:
                 if key in self.made_by and path.exists():
                     with np.load(path) as arrays:
                         found[variant, method] = dict(arrays)
-        return found
+        return {row: arrays for row, arrays in found.items() if arrays}  # some rows have nothing to show
+
+    def missing_sketches(self, preset: str) -> list[str]:
+        """Rows of the first seed whose arrays for figures are not here."""
+        if self.study.sketch is None:
+            return []
+        return [
+            key
+            for key in self.made_by
+            if key.endswith(f"|{self.study.first_seed}")
+            and key.split("|")[1] == preset
+            and self.study.methods[key.split("|")[2]].is_trained
+            and not (self._sketches / f"{key}.npz").exists()
+        ]
 
     def commands(self, preset: str) -> list[str]:
         """The commands that made a preset's rows."""

@@ -145,13 +145,13 @@ def _work(study: Study, rows: list[Row], jobs: int):
         pool.shutdown(cancel_futures=True)
 
 
-def _run_named_row(study_name: str, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def _run_named_row(study_name: str, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray] | None]:
     from discovr_sc.experiments.studies import STUDIES
 
     return run_row(STUDIES[study_name], row)
 
 
-def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray] | None]:
     """Train and score one method on one seed: its metrics and, for the first seed, what the figures need."""
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -163,9 +163,8 @@ def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndar
     model, cost = train_model(study, row, task)
     run = Run(row.method, model, task.train, task.evaluation, preset, row.seed)
     metrics = study.evaluate(run)
-    sketch = (
-        study.sketch(run) if study.sketch is not None and row.seed == study.first_seed and model is not None else {}
-    )
+    is_sketched = study.sketch is not None and row.seed == study.first_seed and study.methods[row.method].is_trained
+    sketch = study.sketch(run) if is_sketched else None
     return metrics | cost | {"seconds": time.time() - started}, sketch
 
 

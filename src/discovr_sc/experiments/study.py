@@ -87,6 +87,9 @@ class Method:
     fit
         For what is no model of the package, or more than one: ``(Task, Preset, seed) -> `` an object that ``evaluate``
         understands.
+    version
+        To be raised when the code behind a method changes what it computes: rows are known by their settings, and those
+        of the old code would pass for done.
 
     Examples
     --------
@@ -101,6 +104,12 @@ class Method:
     plan: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
     fit: Callable[[Task, Preset, int], Any] | None = None
+    version: int = 0
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is something to train; the analytic posterior has nothing."""
+        return self.model is not None or self.fit is not None
 
 
 @dataclass(frozen=True)
