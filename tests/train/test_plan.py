@@ -185,6 +185,25 @@ def test_warm_up_of_the_kl_terms(counts):
     assert seen[::2] == [0.0, 0.5, 1.0]  # every other call is the validation's
 
 
+@pytest.mark.parametrize("kl_weight", [0.0, 0.25, 1.0])
+def test_in_a_warm_up_z_learns_as_much_of_its_own_reconstruction_as_of_the_kl_terms(counts, kl_weight):
+    module = small_model(counts).module
+    batch = next(iter(small_model(counts)._make_data_loader(counts, batch_size=60)))
+    q = module.inference(**module._get_inference_input(batch))
+    given = module._given(batch)
+
+    def gradients(**kwargs):
+        px_z = module.generative(q, given, **kwargs)["px_z"]
+        error = -module.likelihood_z.score(px_z, module.likelihood_z.observe(module.data(batch))).mean()
+        wrt = (q["z"], next(module.decoder_z.parameters()))
+        return error, *torch.autograd.grad(error, wrt, retain_graph=True, allow_unused=True)
+
+    (error, of_z, of_decoder), (warm_error, warm_of_z, warm_of_decoder) = gradients(), gradients(kl_weight=kl_weight)
+    torch.testing.assert_close(warm_error, error, rtol=0, atol=0)
+    torch.testing.assert_close(warm_of_decoder, of_decoder, rtol=0, atol=0)
+    torch.testing.assert_close(warm_of_z, kl_weight * of_z)
+
+
 def test_a_last_batch_of_one_cell_does_not_crash(counts):
     model = small_model(counts)
     model.train(max_epochs=1, train_size=81 / 120, batch_size=40, enable_progress_bar=False)

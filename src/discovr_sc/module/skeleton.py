@@ -312,6 +312,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         given: Given,
         transform_batch: int | None = None,
         kind: Literal["objective", "full", "marginal"] = "objective",
+        kl_weight: float = 1.0,
     ) -> dict[str, Tensor | Distribution]:
         """Distributions of the data, ``px``, and of the latents, ``p<latent>``.
 
@@ -326,14 +327,20 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         kind
             ``"full"``: data from both latents. ``"marginal"``: data from z, w averaged out. ``"objective"``: all that
             the objective needs.
+        kl_weight
+            See :meth:`loss`.
         """
         if transform_batch is not None:
             given = given._replace(cats=(*given.cats[:-1], torch.full_like(given.cats[-1], transform_batch)))
         if kind == "marginal":
             return {"px": self.decode_marginal(q["z"], given)}
-        return {"px": self.decode(q["z"], q["w"], given)} if kind == "full" else self.objective_inputs(q, given)
+        if kind == "full":
+            return {"px": self.decode(q["z"], q["w"], given)}
+        return self.objective_inputs(q, given, kl_weight)
 
-    def objective_inputs(self, q: dict[str, Tensor | Distribution], given: Given) -> dict[str, Distribution]:
+    def objective_inputs(
+        self, q: dict[str, Tensor | Distribution], given: Given, kl_weight: float = 1.0
+    ) -> dict[str, Distribution]:
         """The distributions that the objective is made of; a method with more than :meth:`joint` adds them."""
         return self.joint(q, given)
 

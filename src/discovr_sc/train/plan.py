@@ -38,7 +38,8 @@ class AdversarialPlan(TrainingPlan):
     weight_decay, eps
         Of both optimisers.
     n_epochs_kl_warmup
-        Epochs over which the weights of the KL terms rise from 0; None starts with the full weights.
+        Epochs over which the weights of the KL terms rise from 0 and, in DISCOVR, what z learns from the reconstruction
+        from z alone; None starts with all of it.
     final_decay
         Last part of the epochs, from 0 to 1, over which the model's learning rate falls linearly to 0. The adversary's
         does not fall: while the model comes to rest, the adversary keeps up with it, and what it can still read is
@@ -139,13 +140,19 @@ class AdversarialPlan(TrainingPlan):
         optimizers = self.optimizers()
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
         self._set_learning_rate(model_optimizer, batch_idx)
-        q, p = self.module(batch, compute_loss=False, get_inference_input_kwargs={"draw_unknown": False})
+        kl_weight = self.kl_weight
+        if "kl_weight" in self.loss_kwargs:
+            self.loss_kwargs["kl_weight"] = kl_weight
+        q, p = self.module(
+            batch,
+            compute_loss=False,
+            get_inference_input_kwargs={"draw_unknown": False},
+            generative_kwargs={"kl_weight": kl_weight},
+        )
         views = None
         if adversary_optimizer:
             views = self.module.adversary_views(q, p)
             self._train_adversary(adversary_optimizer[0], views, q["y"])
-        if "kl_weight" in self.loss_kwargs:
-            self.loss_kwargs["kl_weight"] = self.kl_weight
         with frozen(self.module.adversary):
             losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss)
