@@ -145,13 +145,13 @@ class DISCOVRModule(DisentangledModule):
         priors = super().latent_priors(q)
         return priors if self.prior_z is None else priors | {"pz": self.prior_z()}
 
-    def objective_inputs(self, q, given, kl_weight=1.0):
+    def objective_inputs(self, q, given, kl_weight=None):
         """See :meth:`DisentangledModule.objective_inputs`; adds p(x | z).
 
         The data given z alone pull all of the data into z. During a warm-up z heeds that as little as it does the KL
         terms, while the decoder learns, so that w has time to take what the condition adds.
         """
-        z = torch.lerp(q["z"].detach(), q["z"], kl_weight)
+        z = q["z"] if kl_weight is None else torch.lerp(q["z"].detach(), q["z"], kl_weight)
         return super().objective_inputs(q, given) | {"px_z": self.decode_marginal(z, given)}
 
     def decode_marginal(self, z: Tensor, given: Given) -> Distribution:

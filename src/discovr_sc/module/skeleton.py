@@ -312,7 +312,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         given: Given,
         transform_batch: int | None = None,
         kind: Literal["objective", "full", "marginal"] = "objective",
-        kl_weight: float = 1.0,
+        kl_weight: float | Tensor | None = None,
     ) -> dict[str, Tensor | Distribution]:
         """Distributions of the data, ``px``, and of the latents, ``p<latent>``.
 
@@ -328,7 +328,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             ``"full"``: data from both latents. ``"marginal"``: data from z, w averaged out. ``"objective"``: all that
             the objective needs.
         kl_weight
-            See :meth:`loss`.
+            See :meth:`loss`; None where there is no warm-up.
         """
         if transform_batch is not None:
             given = given._replace(cats=(*given.cats[:-1], torch.full_like(given.cats[-1], transform_batch)))
@@ -339,7 +339,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         return self.objective_inputs(q, given, kl_weight)
 
     def objective_inputs(
-        self, q: dict[str, Tensor | Distribution], given: Given, kl_weight: float = 1.0
+        self, q: dict[str, Tensor | Distribution], given: Given, kl_weight: float | Tensor | None = None
     ) -> dict[str, Distribution]:
         """The distributions that the objective is made of; a method with more than :meth:`joint` adds them."""
         return self.joint(q, given)

@@ -147,7 +147,7 @@ class AdversarialPlan(TrainingPlan):
             batch,
             compute_loss=False,
             get_inference_input_kwargs={"draw_unknown": False},
-            generative_kwargs={"kl_weight": kl_weight},
+            generative_kwargs={"kl_weight": kl_weight if self.n_epochs_kl_warmup else None},
         )
         views = None
         if adversary_optimizer:
