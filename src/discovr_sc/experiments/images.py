@@ -164,13 +164,13 @@ def _sketch_latents(run: Run, n: int) -> dict[str, np.ndarray]:
 
 N_MNIST, N_CELEBA = VALUES_PER_IMAGE["colored-mnist"], VALUES_PER_IMAGE["celeba-glasses"]
 
-#: Our own weights, chosen on seeds 100 to 102 of the laptop preset at 30 and 40 % wrong labels. With less weight on the
+#: Our own weights, chosen on seeds 100 to 103 of the laptop preset, most at 40 % wrong labels. With less weight on the
 #: reconstructions the adversary has more say than the pixels, and digits fade. A kernel distance helps the adversary.
 #: w is dear (the weight of its KL), so that it has the colour and leaves the shape to z.
 DIGITS = Weights(rec=4 / N_MNIST, rec_z=4 / N_MNIST, kl_z=2e-5, kl_w=4e-3, adv=0.15, mmd=1.0, classify=0)
-#: Chosen on seed 100 of glasses, also for hats. z serves the full reconstruction first: with more weight on the other,
-#: both were worse. w is dear here, too, but not too dear to tell what the glasses look like: z may not, as that would
-#: tell that there are some.
+#: Chosen on seeds 100 and 101 of glasses, also for hats. z serves the full reconstruction first: with more weight on
+#: the other, both were worse. w is dear here, too, but not too dear to tell what the glasses look like: z may not, as
+#: that would tell that there are some.
 FACES = Weights(rec=4 / N_CELEBA, rec_z=0.4 / N_CELEBA, kl_z=1e-6, kl_w=5e-4, adv=0.007, mmd=0.05, classify=0)
 
 #: A quick adversary, fully connected also on images: one that lags behind is fooled, not obeyed.
