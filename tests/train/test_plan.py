@@ -180,15 +180,26 @@ def test_warm_up_of_the_kl_terms(counts):
         seen.append(float(kl_weight))
         return loss(*args, kl_weight=kl_weight, **kwargs)
 
-    model.module.loss = spy
+    decoded = []
+    generative = model.module.generative
+
+    def spy_on_decoding(*args, kl_weight=None, **kwargs):
+        decoded.append(kl_weight)
+        return generative(*args, kl_weight=kl_weight, **kwargs)
+
+    model.module.loss, model.module.generative = spy, spy_on_decoding
     model.train(max_epochs=3, batch_size=200, enable_progress_bar=False, plan_kwargs={"n_epochs_kl_warmup": 2})
     assert seen[::2] == [0.0, 0.5, 1.0]  # every other call is the validation's
+    assert [float(weight) for weight in decoded if weight is not None] == [0.0, 0.5, 1.0]
+    decoded.clear()
+    model.train(max_epochs=1, batch_size=200, enable_progress_bar=False)
+    assert set(decoded) == {None}
 
 
 @pytest.mark.parametrize("kl_weight", [0.0, 0.25, 1.0])
 def test_in_a_warm_up_z_learns_as_much_of_its_own_reconstruction_as_of_the_kl_terms(counts, kl_weight):
-    module = small_model(counts).module
-    batch = next(iter(small_model(counts)._make_data_loader(counts, batch_size=60)))
+    model = small_model(counts)
+    module, batch = model.module, next(iter(model._make_data_loader(counts, batch_size=60)))
     q = module.inference(**module._get_inference_input(batch))
     given = module._given(batch)
 
@@ -196,7 +207,7 @@ def test_in_a_warm_up_z_learns_as_much_of_its_own_reconstruction_as_of_the_kl_te
         px_z = module.generative(q, given, **kwargs)["px_z"]
         error = -module.likelihood_z.score(px_z, module.likelihood_z.observe(module.data(batch))).mean()
         wrt = (q["z"], next(module.decoder_z.parameters()))
-        return error, *torch.autograd.grad(error, wrt, retain_graph=True, allow_unused=True)
+        return error, *torch.autograd.grad(error, wrt, retain_graph=True)
 
     (error, of_z, of_decoder), (warm_error, warm_of_z, warm_of_decoder) = gradients(), gradients(kl_weight=kl_weight)
     torch.testing.assert_close(warm_error, error, rtol=0, atol=0)

@@ -30,7 +30,7 @@ def draw_ablations(results: Results, preset: str) -> dict[str, Figure]:
     sketches = results.sketches(preset)
     if not sketches:
         return {}
-    titled = {f"{method}\n{variant}": arrays for (variant, method), arrays in sketches.items()}
+    titled = {f"{method}\n{variant}".strip(): arrays for (variant, method), arrays in sketches.items()}
     return {"latents": _latents(titled), "reconstructions": _reconstructions(titled)}
 
 
