@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from discovr_sc.module.counterfactual import Decodable, Pair
+from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
 
 GIVEN = SimpleNamespace(size_factor=None, cats=(None,))
 
@@ -14,9 +15,13 @@ GIVEN = SimpleNamespace(size_factor=None, cats=(None,))
 def module(decode):
     """A module whose likelihood hands on what is decoded from z and w."""
     return SimpleNamespace(
-        decoder_outputs=lambda z, w, given: {"loc": decode(torch.cat([z, w], -1))},
-        likelihood=lambda outputs, size_factor, batch: outputs["loc"],
+        decoder_outputs=lambda z, w, given: {"loc": decode(torch.cat([z, w], -1))}, likelihood=Decoded((1,))
     )
+
+
+class Decoded(Likelihood):
+    def forward(self, outputs, size_factor, batch_index):
+        return outputs["loc"]
 
 
 def pair(z, w):
@@ -50,3 +55,33 @@ def test_a_cell_that_is_in_the_target_condition_stays_as_it_is():
     own, still = Pair(z, w), [(Pair(z, w), Pair(z, w))] * 5
     decoder = module(lambda latents: torch.tanh(latents).sum(-1))
     assert torch.equal(Decodable(own, GIVEN, still).decode(decoder), Decodable(own, GIVEN).decode(decoder))
+
+
+def test_expression_moves_as_log_counts_per_ten_thousand():
+    # Genes: plentiful in the cell and rare in the like ones; switched on; the rest of the counts.
+    own, there, here = (
+        torch.tensor([[first, second, 1e4 - first - second]], dtype=torch.float64) / 1e4
+        for first, second in ((40.0, 0.1), (0.02, 50.0), (0.1, 0.1))
+    )
+    decoded = {1.0: own, 2.0: there, 3.0: here, 0.0: own}  # by z; moved latents, at 1 + 2 - 3, are decoded as the own
+    counts = SimpleNamespace(
+        decoder_outputs=lambda z, w, given: {"rho_logits": decoded[z.item()].log()},
+        likelihood=LIKELIHOODS["nb"]((3,), dispersion="gene", n_batch=1),
+    )
+    given = SimpleNamespace(size_factor=torch.ones(1, 1), cats=(torch.zeros(1, 1),))
+    moved = Decodable(pair(1.0, 0.0), given, [(pair(2.0, 0.0), pair(3.0, 0.0))]).decode(counts).scale
+    log_own, log_there, log_here = (torch.log1p(1e4 * rho) for rho in (own, there, here))
+    by_hand = torch.expm1(log_own + (log_there - log_here) / 2)  # the half in the latents does not move it
+    torch.testing.assert_close(moved, by_hand / by_hand.sum(), rtol=1e-6, atol=0)
+    assert moved[0, 0] / own[0, 0] > 0.95  # on the scale of log rho it would be 0.45
+    assert moved[0, 1] / own[0, 1] > 50
+
+
+def test_a_gene_cannot_fall_below_nothing():
+    likelihood = LIKELIHOODS["zinb"]((2,), dispersion="gene", n_batch=1)
+    outputs = {"rho_logits": torch.tensor([[-3.0, 5.0]]), "zero_logits": torch.tensor([[0.3, 0.4]])}
+    back = likelihood.from_additive({"rho_logits": torch.tensor([[-3.0, 5.0]])})["rho_logits"]
+    assert torch.isfinite(back).all() and back[0, 0] < -20
+    same = likelihood.from_additive(likelihood.to_additive(outputs))
+    torch.testing.assert_close(torch.softmax(same["rho_logits"], -1), torch.softmax(outputs["rho_logits"], -1))
+    assert torch.equal(same["zero_logits"], outputs["zero_logits"])

@@ -203,5 +203,5 @@ DIFFERENTIAL_EXPRESSION = Study(
         "scvi": Method(fit=fit_method(scvi_test)),
         "wilcoxon": Method(fit=fit_method(wilcoxon_test)),
     },
-    n_seeds=1,
+    n_seeds=3,
 )

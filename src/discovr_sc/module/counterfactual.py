@@ -57,15 +57,20 @@ class Decodable(NamedTuple):
         Each errs where the other does not: moved latents may lie where the decoder has seen no data, and what is
         decoded from other cells may be theirs and not this cell's.
         """
-        n = len(self.analogies)
-        moved = module.decoder_outputs(
-            *(own + sum(pair[0][i] - pair[1][i] for pair in self.analogies) / n for i, own in enumerate(self.own)),
-            self.given,
+        n, scale = len(self.analogies), module.likelihood
+        moved = scale.to_additive(
+            module.decoder_outputs(
+                *(own + sum(pair[0][i] - pair[1][i] for pair in self.analogies) / n for i, own in enumerate(self.own)),
+                self.given,
+            )
         )
+        outputs = scale.to_additive(outputs)
         for target_like, source_like in self.analogies:
-            there, here = (module.decoder_outputs(*pair, self.given) for pair in (target_like, source_like))
+            there, here = (
+                scale.to_additive(module.decoder_outputs(*pair, self.given)) for pair in (target_like, source_like)
+            )
             outputs = {head: value + (there[head] - here[head]) / n for head, value in outputs.items()}
-        return {head: (value + moved[head]) / 2 for head, value in outputs.items()}
+        return scale.from_additive({head: (value + moved[head]) / 2 for head, value in outputs.items()})
 
 
 class FromPosterior:
@@ -142,8 +147,8 @@ class ByAnalogy:
 
     w tells more than the condition: cells of one condition differ in it, and an invariant z may leave it to w to tell
     some types apart. So the cell keeps its own w. Alike are cells that are near in z and w, once w is moved by the
-    conditions' mean difference. The difference is added half in the latents, half in the decoder's outputs (for
-    counts: log expression).
+    conditions' mean difference. The difference is added half in the latents, half in what is decoded (for counts:
+    log(1 + counts per 10,000)).
 
     Parameters
     ----------

@@ -15,6 +15,9 @@ from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
 #: Counts per cell to which normalised expression is scaled before its logarithm is taken.
 COUNTS_PER_CELL = 1e4
 
+#: Normalised expression of a gene that falls by more than there is of it.
+LEAST_EXPRESSION = 1e-9
+
 #: Log-odds against an extra zero at the start of a training. Started at even odds, rare genes keep them, and their rho,
 #: which the data then do not hold, wanders from cell to cell.
 FEW_EXTRA_ZEROS = 4.0
@@ -75,6 +78,14 @@ class Likelihood(nn.Module):
     def score(self, px: Distribution, observed: Tensor | NonZero) -> Tensor:
         """Log p(x | .), summed over features: ``(..., n)``, for data that were observed."""
         return px.log_prob(observed).sum(self.feature_dims)
+
+    def to_additive(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The decoder's outputs on a scale on which a difference between two cells can be added to a third."""
+        return outputs
+
+    def from_additive(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The inverse of :meth:`to_additive`."""
+        return outputs
 
     def reconstruction(self, px: Distribution) -> Tensor:
         """The reconstruction a user asks for: the mean, or for counts the normalised expression rho."""
@@ -159,6 +170,20 @@ class NegativeBinomialLikelihood(Likelihood):
     def score(self, px, observed):
         """See :meth:`Likelihood.score`."""
         return nb_log_prob(observed, px.mu, px.theta)
+
+    def to_additive(self, outputs):
+        """See :meth:`Likelihood.to_additive`: log counts per ten thousand, see :meth:`view`.
+
+        On the scale of log rho, a gene that falls from next to nothing to less in two cells would fall as many times in
+        a third, where it is plentiful.
+        """
+        rho = torch.softmax(outputs["rho_logits"], dim=-1)
+        return outputs | {"rho_logits": self.view(rho)}
+
+    def from_additive(self, outputs):
+        """See :meth:`Likelihood.from_additive`."""
+        rho = torch.expm1(outputs["rho_logits"]) / COUNTS_PER_CELL
+        return outputs | {"rho_logits": rho.clamp(min=LEAST_EXPRESSION).log()}
 
     def reconstruction(self, px):
         """Normalised expression rho: fractions that sum to 1 over genes."""
