@@ -68,12 +68,12 @@ class CounterfactualMixin:
             the data's units; leave this out.
         by
             ``"analogy"``: the cell is moved as a like cell of the target condition is moved from its counterpart in
-            the cell's own condition, half in the latents and half in what is decoded (expression as log(1 + counts
-            per 10,000)). The other ways decode the cell's z with a w of the target condition. ``"neighbors"``: from the posteriors of the training cells of
-            the target condition that are nearest in z. ``"prior"``: from p(w | target).
-            ``"posterior"``: from q(w | x, target), which is told that the cell as measured had been in the target
-            condition. The default is the first of these that the method has (CVAE has no w, and its posterior is the
-            condition itself).
+            the cell's own condition, half in the latents and half in what is decoded (expression as log(1 + counts per
+            10,000)). The other ways decode the cell's z with a w of the target condition. ``"neighbors"``: from the
+            posteriors of the training cells of the target condition that are nearest in z. ``"prior"``: from
+            p(w | target). ``"posterior"``: from q(w | x, target), which is told that the cell as measured had been in
+            the target condition. The default is the first of these that the method has (CVAE has no w, and its
+            posterior is the condition itself).
         n_neighbors
             For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample; a tenth of
             the training cells of a condition at most.
