@@ -49,7 +49,7 @@ def test_the_study_runs_all_methods(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(
         study.presets, "tiny", Preset(n_train=None, n_eval=None, max_epochs=2, patience=5, batch_size=128)
     )
-    results = run_study(study, tmp_path, preset="tiny", variants=["heldout=B cells"], jobs=1)
+    results = run_study(study, tmp_path, preset="tiny", n_seeds=1, variants=["heldout=B cells"], jobs=1)
     table = results.table.pivot(index="method", columns="metric", values="value")
     assert set(table.index) == set(study.methods)
     assert np.isfinite(table[list(study.headline)].to_numpy()).all()

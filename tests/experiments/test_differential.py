@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import ttest_1samp
 
 from discovr_sc import data
 from discovr_sc.experiments import STUDIES, differential, run_study
@@ -32,18 +31,6 @@ def test_the_judge_finds_the_simulated_genes(cells):
         differential.paired_pseudobulk_test(one, "stim", "donor", "CTRL", "STIM")
 
 
-def test_moderated_t_is_calibrated_and_tames_small_variances():
-    rng = np.random.default_rng(0)
-    # variances from the prior that the test assumes, a scaled inverse chi-squared; and all of them equal
-    for scale in (np.sqrt(4 / rng.chisquare(4, 4000)), np.ones(4000)):
-        differences = rng.normal(0, scale, (8, 4000))
-        t, p_value = differential.moderated_t(differences)
-        assert abs((p_value < 0.05).mean() - 0.05) < 0.015
-        student = np.abs(ttest_1samp(differences, 0).statistic)
-        smallest = differences.var(0).argsort()[:100]
-        assert (np.abs(t[smallest]) < student[smallest]).all()
-
-
 def test_agreement_with_the_judge():
     genes = [f"g{i}" for i in range(200)]
     judge = pd.DataFrame({"rank": np.arange(200) + 1, "lfc": np.linspace(3, -3, 200)}, index=genes)
@@ -60,8 +47,9 @@ def test_the_study_runs_all_methods(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(
         study.presets, "tiny", Preset(n_train=None, n_eval=None, max_epochs=2, patience=5, batch_size=128)
     )
-    results = run_study(study, tmp_path, preset="tiny", variants=["type=B cells"], jobs=1)
+    results = run_study(study, tmp_path, preset="tiny", n_seeds=1, variants=["type=B cells"], jobs=1)
     table = results.table.pivot(index="method", columns="metric", values="value")
     assert set(table.index) == set(study.methods)
     assert table.loc["wilcoxon", "spearman_lfc"] > 0.8
     assert (table["false_calls"] <= 0.05).all()
+    assert table["overlap_top50_by_cells"].notna().to_dict() == {"discovr": True, "scvi": False, "wilcoxon": False}

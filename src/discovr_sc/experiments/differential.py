@@ -10,10 +10,7 @@ import pandas as pd
 import scanpy as sc
 import scvi
 from anndata import AnnData
-from scipy.optimize import brentq
-from scipy.special import digamma, polygamma
 from scipy.stats import spearmanr
-from scipy.stats import t as student
 
 from discovr_sc.data import log_counts
 from discovr_sc.experiments.counterfactual import CONTROL, TARGET, TYPE
@@ -21,6 +18,7 @@ from discovr_sc.experiments.kang import CONDITION, PRESETS, load_kang
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
 from discovr_sc.model import DISCOVR
+from discovr_sc.model.replicates import log2_per_million, moderated_t
 
 DONOR = "donor"
 #: Genes at the top of a ranking that are compared with those at the top of the judge's.
@@ -71,7 +69,12 @@ def fit_method(test: Callable[..., pd.DataFrame]) -> Callable[[Task, Preset, int
 def evaluate_within(run: Run) -> dict[str, float]:
     """Agreement with the judge within the type, and the share of genes called between random halves of its controls."""
     judge = paired_pseudobulk_test(run.evaluation, CONDITION, DONOR, CONTROL, TARGET)
-    return compare(run.model.real, judge) | {"false_calls": float(run.model.null["called"].mean())}
+    real = run.model.real
+    values = compare(real, judge) | {"false_calls": float(run.model.null["called"].mean())}
+    if "rank_by_cells" in real:
+        by_cells = compare(real.assign(rank=real["rank_by_cells"]), judge)
+        values["overlap_top50_by_cells"] = by_cells["overlap_top50"]
+    return values
 
 
 def compare(table: pd.DataFrame, judge: pd.DataFrame) -> dict[str, float]:
@@ -116,44 +119,28 @@ def paired_pseudobulk_test(
     all_totals = np.concatenate([totals[control], totals[target]])
     enough = np.concatenate([sums[control], sums[target]]) / all_totals >= 10 / np.median(all_totals)
     tested = enough.sum(0) >= paired.sum()
-    logs = {c: np.log2((sums[c][:, tested] + 0.5) / (totals[c] + 1) * 1e6) for c in (control, target)}
-    t, p_value = moderated_t(logs[target] - logs[control])
-    table = pd.DataFrame(
-        {"lfc": (logs[target] - logs[control]).mean(0), "t": t, "p_value": p_value}, index=cells.var_names[tested]
-    )
+    changes = (log2_per_million(sums[target]) - log2_per_million(sums[control]))[:, tested]
+    test = moderated_t(changes)
+    table = pd.DataFrame({"lfc": changes.mean(0), "t": test.t, "p_value": test.p_value}, index=cells.var_names[tested])
     table["rank"] = (-table["t"].abs()).rank(method="first")
     return table
-
-
-def moderated_t(differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Moderated t statistics and p-values of zero mean, ``(genes,)``, with variances shrunk towards a common one.
-
-    The prior of the variances, a scaled inverse chi-squared, is fitted to the genes by moments of log variances.
-    """
-    n = len(differences)
-    variance, df = differences.var(0, ddof=1), n - 1
-    log_variance = np.log(np.maximum(variance, 1e-12)) - digamma(df / 2) + np.log(df / 2)
-    excess = log_variance.var(ddof=1) - polygamma(1, df / 2)
-    if excess > 1e-6:
-        prior_df = 2 * brentq(lambda x: polygamma(1, x) - excess, 1e-6, 1e8)
-        prior = np.exp(log_variance.mean() + digamma(prior_df / 2) - np.log(prior_df / 2))
-        variance, df = (prior_df * prior + df * variance) / (prior_df + df), prior_df + df
-    else:
-        variance, df = np.full_like(variance, np.exp(log_variance.mean())), np.inf
-    t = differences.mean(0) / np.sqrt(variance / n)
-    return t, 2 * student.sf(np.abs(t), df)
 
 
 # The methods: a table (rank, lfc, called) by gene -------------------------------------------------------------------
 
 
 def discovr_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
-    """DISCOVR's differential expression within the type."""
+    """DISCOVR's differential expression within the type, over donors; and without them, by cells."""
     DISCOVR.setup_anndata(adata, condition_key=condition_key)
     model = DISCOVR(adata)
     model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
-    table = model.differential_expression(target=target, reference=control, groupby=TYPE, groups=[cell_type], fdr=FDR)
-    return _ranked(table["gene"], table["lfc"], table["is_de"])
+    table = model.differential_expression(
+        target=target, reference=control, groupby=TYPE, groups=[cell_type], fdr=FDR, replicate_key=DONOR
+    )
+    by_cells = table.assign(abs_lfc=table["lfc"].abs()).sort_values(["proba_de", "abs_lfc"], ascending=False)
+    ranked = _ranked(table["gene"], table["lfc"], table["is_de"])
+    ranked["rank_by_cells"] = _ranked(by_cells["gene"], by_cells["lfc"], by_cells["is_de"])["rank"]
+    return ranked
 
 
 def scvi_test(adata, condition_key, cell_type, control, target, preset) -> pd.DataFrame:
@@ -199,7 +186,7 @@ DIFFERENTIAL_EXPRESSION = Study(
     variants={f"type={name}": Variant(data={"cell_type": name}) for name in ("CD14+ Monocytes", "B cells")},
     headline=("overlap_top50", "spearman_lfc", "n_tested", "n_called", "false_calls"),
     methods={
-        "discovr": Method("DISCOVR", fit=fit_method(discovr_test)),
+        "discovr": Method("DISCOVR", fit=fit_method(discovr_test), version=1),
         "scvi": Method(fit=fit_method(scvi_test)),
         "wilcoxon": Method(fit=fit_method(wilcoxon_test)),
     },

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
+from scipy.stats import false_discovery_control
 from scvi import REGISTRY_KEYS, settings
 from scvi.model.base import DifferentialComputation
 
@@ -17,11 +18,14 @@ from discovr_sc._scvi import expected_fdr_calls
 from discovr_sc.model.checks import check_columns, check_whole_number
 from discovr_sc.model.counterfactual import N_NEIGHBORS
 from discovr_sc.model.draws import seeded
+from discovr_sc.model.replicates import ModeratedT, Replicates
 
 #: Numbers of one array of posterior samples, of which the computation holds several at once.
 MAX_FLOATS = 10_000_000
 #: Level of the credible intervals.
 LEVEL = 0.95
+#: Draws of all cells' counts that a test over replicates is averaged over.
+N_PSEUDOBULKS = 10
 
 COLUMNS = [
     "group",
@@ -71,6 +75,7 @@ class DifferentialMixin:
         n_samples: int = 5000,
         pseudocount: float = 0.1,
         batch_correction: bool = False,
+        replicate_key: str | None = None,
         seed: int = 0,
         batch_size: int | None = None,
     ) -> pd.DataFrame:
@@ -112,6 +117,12 @@ class DifferentialMixin:
         batch_correction
             Decode the cells of both populations in batches drawn at random, not in their own: each pair of samples
             in one batch.
+        replicate_key
+            Column of ``obs`` with replicates, such as donors, at least three of which have cells of both conditions.
+            Genes are then ranked and called by how well replicates agree on their change, as cells of one donor are not
+            independent: counts are drawn from the posterior predictive distribution, summed by replicate and condition
+            and their log fold changes tested over replicates (paired, limma's moderated t; Benjamini and Hochberg's
+            ``fdr``). ``delta`` has no say in these calls: changes may be small.
         seed
             Of the samples.
         batch_size
@@ -124,6 +135,8 @@ class DifferentialMixin:
         ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
         ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
         at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
+        With ``replicate_key`` also the test over replicates (``t``, ``p_value``) and their number; rows are sorted by
+        ``t``.
 
         Examples
         --------
@@ -143,6 +156,11 @@ class DifferentialMixin:
             raise ValueError(f"mode={mode!r} is not known; choose 'observed' or 'counterfactual'.")
         if by is not None and mode == "observed":
             raise ValueError(f"by={by!r} chooses w for mode='counterfactual'; leave it out, or set that mode.")
+        if replicate_key is not None and mode == "counterfactual":
+            raise ValueError(
+                f"replicate_key={replicate_key!r} is for mode='observed': predictions are of one model, so replicates "
+                "agree on them. Leave it out."
+            )
         for argument, value in {"delta": delta, "pseudocount": pseudocount}.items():
             if not value > 0:
                 raise ValueError(f"{argument}={value}; give a number above 0.")
@@ -174,7 +192,14 @@ class DifferentialMixin:
             table["is_de"] = expected_fdr_calls(table["proba_de"], fdr=fdr)
             table["n_target"], table["n_reference"] = (len(population.cells) for population in populations)
             table["target"], table["reference"] = (str(self.conditions[code]) for code in (target_code, reference_code))
-            tables.append(table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS])
+            table = table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS]
+            if replicate_key is not None:
+                replicates = Replicates(adata, replicate_key, [population.cells for population in populations])
+                with seeded(seed):
+                    test = replicates.test(self, adata, N_PSEUDOBULKS, batch_size)
+                table = _ranked_by(test, table).assign(n_replicates=len(replicates.names))
+                table["is_de"] = false_discovery_control(table["p_value"]) <= fdr
+            tables.append(table)
         if not tables:
             raise ValueError(f"no group of {groupby!r} has cells of both conditions; use mode='counterfactual'.")
         return pd.concat(tables, ignore_index=True)
@@ -298,6 +323,12 @@ def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocou
             )
         )
     return pd.concat(tables, ignore_index=True)
+
+
+def _ranked_by(test: ModeratedT, table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose index numbers the genes, with a test's columns, the clearest changes first."""
+    table = table.assign(t=test.t[table.index], p_value=test.p_value[table.index])
+    return table.sort_values("t", key=np.abs, ascending=False, kind="stable")
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:

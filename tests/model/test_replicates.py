@@ -1,0 +1,109 @@
+"""The test over replicates: calibrated, by hand on sums, and the simulated genes among donors that differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scvi
+import torch
+from scipy.stats import ttest_1samp
+
+from discovr_sc import DISCOVR, data
+from discovr_sc.model.replicates import Replicates, log2_per_million, moderated_t
+
+
+def test_moderated_t_is_calibrated_and_tames_small_variances():
+    rng = np.random.default_rng(0)
+    # variances from the prior that the test assumes, a scaled inverse chi-squared; and all of them equal
+    for scale in (np.sqrt(4 / rng.chisquare(4, 4000)), np.ones(4000)):
+        differences = rng.normal(0, scale, (8, 4000))
+        test = moderated_t(differences)
+        assert abs((test.p_value < 0.05).mean() - 0.05) < 0.015
+        student = np.abs(ttest_1samp(differences, 0).statistic)
+        smallest = differences.var(0).argsort()[:100]
+        assert (np.abs(test.t[smallest]) < student[smallest]).all()
+
+
+@pytest.fixture(scope="module")
+def model():
+    adata = data.simulate_counts(
+        n_cells=1000,
+        n_genes=300,
+        n_types=2,
+        n_effect_genes=20,
+        n_batches=6,
+        response_spread=0.1,
+        library_size=6000,
+        seed=2,
+    )
+    adata.obs["donor"] = adata.obs["batch"]
+    DISCOVR.setup_anndata(adata, condition_key="condition")
+    scvi.settings.seed = 0  # the model must not hang on the tests before it
+    model = DISCOVR(adata, n_hidden=32, likelihood="nb")
+    model.train(max_epochs=150, batch_size=128, enable_progress_bar=False)
+    return model
+
+
+def test_simulated_genes_are_found_over_donors(model):
+    table = model.differential_expression(groupby="cell_type", replicate_key="donor", n_samples=200)
+    for i, (_, part) in enumerate(table.groupby("group")):
+        assert part["t"].abs().is_monotonic_decreasing
+        assert set(part["n_replicates"]) == {6}
+        part = part.set_index("gene").loc[model.adata.var_names]
+        truth = model.adata.varm["effect_treated_1"][:, i]
+        assert np.corrcoef(part["t"], truth)[0, 1] > 0.6
+        assert (truth[part["t"].abs().argsort()[-8:]] != 0).all()
+        called = part["is_de"].to_numpy()
+        assert called.any()
+        assert (truth[called] != 0).mean() > 0.8
+    plain = model.differential_expression(groupby="cell_type", n_samples=200)
+    assert "t" not in plain
+    same = plain.merge(table, on=["group", "gene"])
+    np.testing.assert_array_equal(same["lfc_x"], same["lfc_y"])
+
+
+def test_random_halves_of_a_condition_differ_in_no_gene(model):
+    adata = model.adata[model.adata.obs["condition"] == "control"].copy()
+    rng = np.random.default_rng(0)
+    half = rng.permutation(adata.n_obs) % 2 == 0
+    replicates = Replicates(adata, "donor", [np.flatnonzero(half), np.flatnonzero(~half)])
+    p_value = replicates.test(model, adata, n_draws=10, batch_size=None).p_value
+    assert (p_value < 0.05).mean() < 0.1
+
+
+def test_drawn_counts_are_summed_by_donor(model, monkeypatch):
+    cells = [np.flatnonzero(model.adata.obs["condition"] == name) for name in ("treated_1", "control")]
+    replicates = Replicates(model.adata, "donor", cells)
+
+    class Ones:
+        """In the place of p(x | .): every count is 1."""
+
+        def __init__(self, shape):
+            self.shape = shape
+
+        def sample(self):
+            return torch.ones(self.shape)
+
+    monkeypatch.setattr(model, "_decode", lambda latents: Ones((*latents.own.z.shape[:-1], model.adata.n_vars)))
+    for which, rows in enumerate(cells):
+        sums = replicates._sums(model, model.adata, which, n_draws=2, batch_size=64)
+        numbers = model.adata.obs["donor"].iloc[rows].value_counts().loc[replicates.names].to_numpy()
+        np.testing.assert_array_equal(sums, np.broadcast_to(numbers[:, None], sums.shape))
+
+
+def test_log2_per_million_by_hand():
+    np.testing.assert_allclose(log2_per_million(np.array([[1.5, 5.5]])), np.log2([[0.25e6, 0.75e6]]))
+
+
+def test_wrong_replicates_are_named(model):
+    with pytest.raises(KeyError, match="replicate_key.*'patient'"):
+        model.differential_expression(replicate_key="patient")
+    with pytest.raises(ValueError, match="0 values of replicate_key 'condition'"):
+        model.differential_expression(replicate_key="condition")
+    with pytest.raises(ValueError, match="replicate_key='donor' is for mode='observed'"):
+        model.differential_expression(replicate_key="donor", mode="counterfactual")
+    adata = model.adata.copy()
+    adata.obs["donor"] = adata.obs["donor"].astype(object)
+    adata.obs.iloc[3, adata.obs.columns.get_loc("donor")] = np.nan
+    with pytest.raises(ValueError, match="replicate_key 'donor' has missing values"):
+        model.differential_expression(adata, replicate_key="donor")
