@@ -46,7 +46,7 @@ def _reconstructions(by_method: dict[str, dict[str, np.ndarray]]) -> Figure:
     strips = [("original", originals)]
     strips += [(f"{method}: {title}", arrays[kind]) for method, arrays in by_method.items() for kind, title in ROWS]
     figure, axes = plt.subplots(
-        len(strips), 1, figsize=(0.42 * len(originals) + 2.6, 0.47 * len(strips)), squeeze=False, layout="constrained"
+        len(strips), 1, figsize=(0.42 * len(originals) + 1.8, 0.47 * len(strips)), squeeze=False, layout="constrained"
     )
     for ax, (title, images) in zip(axes[:, 0], strips, strict=True):
         ax.imshow(np.concatenate(list(images.transpose(0, 2, 3, 1)), axis=1))  # (height, n width, channels)
