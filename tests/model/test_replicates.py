@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scvi
 import torch
-from scipy.stats import ttest_1samp
+from scipy.stats import ttest_1samp, ttest_ind
 
 from discovr_sc import DISCOVR, data
 from discovr_sc.model.replicates import Replicates, log2_per_million, moderated_t
@@ -44,6 +44,24 @@ def model():
     return model
 
 
+def test_two_groups_of_replicates():
+    rng = np.random.default_rng(0)
+    scale = np.sqrt(4 / rng.chisquare(4, 4000))
+    values, others = rng.normal(0, scale, (5, 4000)), rng.normal(0, scale, (4, 4000))
+    test = moderated_t(values, others)
+    assert abs((test.p_value < 0.05).mean() - 0.05) < 0.015
+    # Smyth's posterior variance, (d0 s0^2 + d s^2) / (d0 + d): linear in the pooled variance
+    posterior = ((values.mean(0) - others.mean(0)) / test.t) ** 2 / (1 / 5 + 1 / 4)
+    pooled = (4 * values.var(0, ddof=1) + 3 * others.var(0, ddof=1)) / 7
+    prior_part = posterior - 7 / test.df * pooled
+    np.testing.assert_allclose(prior_part, prior_part[0], rtol=1e-6)
+    assert prior_part[0] * test.df / (test.df - 7) == pytest.approx(1, rel=0.1)  # s0^2
+    # with one variance for all genes it is Student's test with that variance
+    equal = moderated_t(values / scale, others / scale)
+    student = ttest_ind(values / scale, others / scale).statistic
+    assert np.corrcoef(equal.t, student)[0, 1] > 0.95
+
+
 def test_simulated_genes_are_found_over_donors(model):
     table = model.differential_expression(groupby="cell_type", replicate_key="donor", n_samples=200)
     for i, (_, part) in enumerate(table.groupby("group")):
@@ -60,6 +78,16 @@ def test_simulated_genes_are_found_over_donors(model):
     assert "t" not in plain
     same = plain.merge(table, on=["group", "gene"])
     np.testing.assert_array_equal(same["lfc_x"], same["lfc_y"])
+
+
+def test_patients_of_one_condition_each_are_compared(model):
+    adata = model.adata.copy()
+    adata.obs["patient"] = adata.obs["condition"].astype(str) + adata.obs["donor"].astype(str)
+    table = model.differential_expression(adata, replicate_key="patient", n_samples=200).set_index("gene")
+    assert set(table["n_replicates"]) == {12}
+    truth = model.adata.varm["effect_treated_1"].mean(1)
+    assert np.corrcoef(table["t"].loc[adata.var_names], truth)[0, 1] > 0.6
+    assert (truth[table["is_de"].loc[adata.var_names]] != 0).mean() > 0.8
 
 
 def test_random_halves_of_a_condition_differ_in_no_gene(model):
@@ -87,7 +115,7 @@ def test_drawn_counts_are_summed_by_donor(model, monkeypatch):
     monkeypatch.setattr(model, "_decode", lambda latents: Ones((*latents.own.z.shape[:-1], model.adata.n_vars)))
     for which, rows in enumerate(cells):
         sums = replicates._sums(model, model.adata, which, n_draws=2, batch_size=64)
-        numbers = model.adata.obs["donor"].iloc[rows].value_counts().loc[replicates.names].to_numpy()
+        numbers = model.adata.obs["donor"].iloc[rows].value_counts().loc[replicates.names[which]].to_numpy()
         np.testing.assert_array_equal(sums, np.broadcast_to(numbers[:, None], sums.shape))
 
 
@@ -98,11 +126,20 @@ def test_log2_per_million_by_hand():
 def test_wrong_replicates_are_named(model):
     with pytest.raises(KeyError, match="replicate_key.*'patient'"):
         model.differential_expression(replicate_key="patient")
-    with pytest.raises(ValueError, match="0 values of replicate_key 'condition'"):
+    with pytest.raises(ValueError, match="of the values of replicate_key 'condition', 1 and 1 have cells of the two"):
         model.differential_expression(replicate_key="condition")
     with pytest.raises(ValueError, match="replicate_key='donor' is for mode='observed'"):
         model.differential_expression(replicate_key="donor", mode="counterfactual")
     adata = model.adata.copy()
+    adata.obs["two"] = np.where(adata.obs["donor"] == "batch_0", "a", "b")
+    with pytest.raises(ValueError, match="replicate_key 'two', 2 have cells of both conditions.*at least 3"):
+        model.differential_expression(adata, replicate_key="two")
+    adata.obs["two_in_0"] = np.where(
+        adata.obs["cell_type"] == "type_0", adata.obs["two"], adata.obs["donor"].astype(str)
+    )
+    with pytest.warns(UserWarning, match="2 have cells of both.*Group 'type_0' is left out"):
+        table = model.differential_expression(adata, groupby="cell_type", replicate_key="two_in_0", n_samples=50)
+    assert set(table["group"]) == {"type_1"}
     adata.obs["donor"] = adata.obs["donor"].astype(object)
     adata.obs.iloc[3, adata.obs.columns.get_loc("donor")] = np.nan
     with pytest.raises(ValueError, match="replicate_key 'donor' has missing values"):

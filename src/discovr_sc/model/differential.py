@@ -18,7 +18,7 @@ from discovr_sc._scvi import expected_fdr_calls
 from discovr_sc.model.checks import check_columns, check_whole_number
 from discovr_sc.model.counterfactual import N_NEIGHBORS
 from discovr_sc.model.draws import seeded
-from discovr_sc.model.replicates import ModeratedT, Replicates
+from discovr_sc.model.replicates import ModeratedT, Replicates, TooFewReplicates
 
 #: Numbers of one array of posterior samples, of which the computation holds several at once.
 MAX_FLOATS = 10_000_000
@@ -93,7 +93,7 @@ class DifferentialMixin:
             Conditions to compare. With two conditions, the second against the first by default.
         groupby
             Column of ``obs``, such as the cell type: conditions are compared within each of its groups. A group without
-            cells of both conditions is left out, with a warning.
+            cells of both conditions, or with too few replicates, is left out, with a warning.
         groups
             Some groups only; an error where one of them lacks a condition.
         mode
@@ -118,11 +118,12 @@ class DifferentialMixin:
             Decode the cells of both populations in batches drawn at random, not in their own: each pair of samples
             in one batch.
         replicate_key
-            Column of ``obs`` with replicates, such as donors, at least three of which have cells of both conditions.
-            Genes are then ranked and called by how well replicates agree on their change, as cells of one donor are not
-            independent: counts are drawn from the posterior predictive distribution, summed by replicate and condition
-            and their log fold changes tested over replicates (paired, limma's moderated t; Benjamini and Hochberg's
-            ``fdr``). ``delta`` has no say in these calls: changes may be small.
+            Column of ``obs`` with replicates, such as donors. Genes are then ranked and called by how well replicates
+            agree on their change, as cells of one donor are not independent: counts are drawn from the posterior
+            predictive distribution, summed by replicate and condition, and their logarithms tested over replicates
+            (limma's moderated t; Benjamini and Hochberg's ``fdr``). Replicates that have cells of both conditions are
+            paired, at least three of them; where none has, those of the two conditions are compared, at least three of
+            each. ``delta`` has no say in these calls: changes may be small.
         seed
             Of the samples.
         batch_size
@@ -177,10 +178,14 @@ class DifferentialMixin:
         for name, members in _groups(adata, groupby, groups):
             try:
                 populations = self._populations(adata, name, members, target_code, reference_code, mode)
-            except EmptyPopulation as error:
+                cells = [population.cells for population in populations]
+                replicates = None if replicate_key is None else Replicates(adata, replicate_key, cells)
+            except (EmptyPopulation, TooFewReplicates) as error:
                 if groupby is None or groups is not None:
                     raise
-                warnings.warn(f"{error} It is left out.", UserWarning, stacklevel=settings.warnings_stacklevel)
+                warnings.warn(
+                    f"{error} Group {name!r} is left out.", UserWarning, stacklevel=settings.warnings_stacklevel
+                )
                 continue
             sampler = ExpressionSampler(
                 self, adata, populations, ways=ways, n_samples=n_samples, batch_size=batch_size, seed=seed
@@ -193,15 +198,17 @@ class DifferentialMixin:
             table["n_target"], table["n_reference"] = (len(population.cells) for population in populations)
             table["target"], table["reference"] = (str(self.conditions[code]) for code in (target_code, reference_code))
             table = table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS]
-            if replicate_key is not None:
-                replicates = Replicates(adata, replicate_key, [population.cells for population in populations])
+            if replicates is not None:
                 with seeded(seed):
                     test = replicates.test(self, adata, N_PSEUDOBULKS, batch_size)
-                table = _ranked_by(test, table).assign(n_replicates=len(replicates.names))
+                table = _ranked_by(test, table).assign(n_replicates=len(replicates))
                 table["is_de"] = false_discovery_control(table["p_value"]) <= fdr
             tables.append(table)
         if not tables:
-            raise ValueError(f"no group of {groupby!r} has cells of both conditions; use mode='counterfactual'.")
+            enough = "" if replicate_key is None else " and enough replicates"
+            raise ValueError(
+                f"no group of {groupby!r} has cells of both conditions{enough}; use mode='counterfactual'."
+            )
         return pd.concat(tables, ignore_index=True)
 
     def _compared(self, target: str | None, reference: str | None) -> tuple[int, int]:
