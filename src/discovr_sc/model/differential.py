@@ -18,7 +18,7 @@ from discovr_sc._scvi import expected_fdr_calls
 from discovr_sc.model.checks import check_columns, check_whole_number
 from discovr_sc.model.counterfactual import N_NEIGHBORS
 from discovr_sc.model.draws import seeded
-from discovr_sc.model.replicates import ModeratedT, Replicates, TooFewReplicates
+from discovr_sc.model.replicates import Replicates, TooFewReplicates
 
 #: Numbers of one array of posterior samples, of which the computation holds several at once.
 MAX_FLOATS = 10_000_000
@@ -95,7 +95,7 @@ class DifferentialMixin:
             Column of ``obs``, such as the cell type: conditions are compared within each of its groups. A group without
             cells of both conditions, or with too few replicates, is left out, with a warning.
         groups
-            Some groups only; an error where one of them lacks a condition.
+            Some groups only; an error where one of them lacks a condition, or has too few replicates.
         mode
             ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
             conditions, no others) under the target and under the reference, so that differences between cells do not
@@ -121,9 +121,12 @@ class DifferentialMixin:
             Column of ``obs`` with replicates, such as donors. Genes are then ranked and called by how well replicates
             agree on their change, as cells of one donor are not independent: counts are drawn from the posterior
             predictive distribution, summed by replicate and condition, and their logarithms tested over replicates
-            (limma's moderated t; Benjamini and Hochberg's ``fdr``). Replicates that have cells of both conditions are
-            paired, at least three of them; where none has, those of the two conditions are compared, at least three of
-            each. ``delta`` has no say in these calls: changes may be small.
+            (limma's moderated t, averaged over draws; Benjamini and Hochberg's ``fdr``). Replicates that have cells of
+            both conditions are paired, at least three of them; where none has, those of the two conditions are
+            compared, at least three of each. Genes with too few counts (edgeR's rule) are not tested. ``delta``,
+            ``pseudocount`` and ``n_samples`` have no say in these calls. The model shares what it learns among
+            replicates, so they agree more in its draws than in the data: take the calls for a ranking, and test the
+            genes you choose on pseudobulks of the measured counts.
         seed
             Of the samples.
         batch_size
@@ -136,8 +139,9 @@ class DifferentialMixin:
         ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
         ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
         at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
-        With ``replicate_key`` also the test over replicates (``t``, ``p_value``) and their number; rows are sorted by
-        ``t``.
+        With ``replicate_key`` also the mean log2 fold change of the replicates' sums (``lfc_replicates``), ``t`` and
+        ``p_value`` of the test over them, ``n_replicates`` (of both conditions, where each has one) and ``paired``;
+        rows are then sorted by the absolute value of ``t``.
 
         Examples
         --------
@@ -157,6 +161,11 @@ class DifferentialMixin:
             raise ValueError(f"mode={mode!r} is not known; choose 'observed' or 'counterfactual'.")
         if by is not None and mode == "observed":
             raise ValueError(f"by={by!r} chooses w for mode='counterfactual'; leave it out, or set that mode.")
+        if replicate_key is not None and batch_correction:
+            raise ValueError(
+                f"replicate_key={replicate_key!r} tests counts drawn in the cells' own batches; leave out "
+                "batch_correction=True, or replicate_key."
+            )
         if replicate_key is not None and mode == "counterfactual":
             raise ValueError(
                 f"replicate_key={replicate_key!r} is for mode='observed': predictions are of one model, so replicates "
@@ -174,19 +183,21 @@ class DifferentialMixin:
         if mode == "counterfactual":
             with seeded(seed):
                 ways = {code: self._way(by, code, N_NEIGHBORS) for code in (target_code, reference_code)}
-        tables = []
+        compared = []
         for name, members in _groups(adata, groupby, groups):
             try:
                 populations = self._populations(adata, name, members, target_code, reference_code, mode)
-                cells = [population.cells for population in populations]
-                replicates = None if replicate_key is None else Replicates(adata, replicate_key, cells)
+                compared.append((name, populations, _replicates(adata, replicate_key, name, populations)))
             except (EmptyPopulation, TooFewReplicates) as error:
                 if groupby is None or groups is not None:
                     raise
-                warnings.warn(
-                    f"{error} Group {name!r} is left out.", UserWarning, stacklevel=settings.warnings_stacklevel
-                )
-                continue
+                warnings.warn(f"{error} It is left out.", UserWarning, stacklevel=settings.warnings_stacklevel)
+        if not compared:
+            fix = "use mode='counterfactual'" if replicate_key is None else "leave replicate_key out"
+            enough = "" if replicate_key is None else " and enough replicates"
+            raise ValueError(f"no group of {groupby!r} has cells of both conditions{enough}; {fix}.")
+        tables = []
+        for name, populations, replicates in compared:
             sampler = ExpressionSampler(
                 self, adata, populations, ways=ways, n_samples=n_samples, batch_size=batch_size, seed=seed
             )
@@ -200,15 +211,9 @@ class DifferentialMixin:
             table = table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS]
             if replicates is not None:
                 with seeded(seed):
-                    test = replicates.test(self, adata, N_PSEUDOBULKS, batch_size)
-                table = _ranked_by(test, table).assign(n_replicates=len(replicates))
-                table["is_de"] = false_discovery_control(table["p_value"]) <= fdr
+                    test = replicates.test(lambda cells: self._draw_counts(adata, cells, N_PSEUDOBULKS, batch_size))
+                table = _ranked_by(test, table, fdr).assign(n_replicates=len(replicates), paired=replicates.paired)
             tables.append(table)
-        if not tables:
-            enough = "" if replicate_key is None else " and enough replicates"
-            raise ValueError(
-                f"no group of {groupby!r} has cells of both conditions{enough}; use mode='counterfactual'."
-            )
         return pd.concat(tables, ignore_index=True)
 
     def _compared(self, target: str | None, reference: str | None) -> tuple[int, int]:
@@ -226,6 +231,14 @@ class DifferentialMixin:
         if codes["target"] == codes["reference"]:
             raise ValueError(f"target and reference are both {target!r}; give two conditions.")
         return codes["target"], codes["reference"]
+
+    def _draw_counts(
+        self, adata: AnnData, cells: np.ndarray, n_draws: int, batch_size: int | None
+    ) -> Iterator[np.ndarray]:
+        """Of the posterior predictive distribution, for some cells at a time: ``(n_draws, n, genes)``."""
+        for tensors in self._batches(adata, cells, batch_size, n_samples=n_draws):
+            drawn = self._decode(self._latents_under(tensors, None, None, n_draws)).sample()
+            yield drawn.cpu().numpy().reshape(n_draws, -1, adata.n_vars)
 
     def _populations(
         self, adata: AnnData, name: str, members: np.ndarray, target: int, reference: int, mode: str
@@ -332,9 +345,30 @@ def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocou
     return pd.concat(tables, ignore_index=True)
 
 
-def _ranked_by(test: ModeratedT, table: pd.DataFrame) -> pd.DataFrame:
-    """A table whose index numbers the genes, with a test's columns, the clearest changes first."""
-    table = table.assign(t=test.t[table.index], p_value=test.p_value[table.index])
+def _replicates(adata: AnnData, key: str | None, group: str, populations: Sequence[Population]) -> Replicates | None:
+    """The replicates of a group's populations, where they are asked for."""
+    if key is None:
+        return None
+    try:
+        replicates = Replicates(adata, key, [population.cells for population in populations])
+    except TooFewReplicates as error:
+        raise TooFewReplicates(f"group {group!r}: {error}") from error
+    if len(replicates.left_out):
+        warnings.warn(
+            f"group {group!r}: {len(replicates.left_out)} values of replicate_key {key!r} have one condition, and are "
+            f"not tested beside the {len(replicates)} that have both: {list(replicates.left_out)[:5]}.",
+            UserWarning,
+            stacklevel=settings.warnings_stacklevel,
+        )
+    return replicates
+
+
+def _ranked_by(test: pd.DataFrame, table: pd.DataFrame, fdr: float) -> pd.DataFrame:
+    """A table whose index numbers the genes, with a test's columns and calls, the clearest changes first."""
+    table = table.join(test)
+    tested = table["p_value"].notna()
+    table["is_de"] = False
+    table.loc[tested, "is_de"] = false_discovery_control(table.loc[tested, "p_value"]) <= fdr
     return table.sort_values("t", key=np.abs, ascending=False, kind="stable")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
@@ -25,7 +26,7 @@ class ModeratedT(NamedTuple):
     """Statistics ``(genes,)`` and their degrees of freedom."""
 
     t: np.ndarray
-    df: float
+    df: float | np.floating
 
     @property
     def p_value(self) -> np.ndarray:
@@ -57,9 +58,30 @@ def moderated_t(values: np.ndarray, others: np.ndarray | None = None) -> Moderat
     return ModeratedT(mean / np.sqrt(variance * unit), df)
 
 
-def log2_per_million(sums: np.ndarray) -> np.ndarray:
-    """Sums of counts ``(..., genes)`` as log2((count + 0.5) / (total + 1) * 1e6)."""
-    return np.log2((sums + 0.5) / (sums.sum(-1, keepdims=True) + 1) * 1e6)
+def expressed(sums: np.ndarray, n_least: int) -> np.ndarray:
+    """Genes with enough counts for a test, edgeR's rule: of sums ``(pseudobulks, genes)``, a mask ``(genes,)``.
+
+    In at least ``n_least`` pseudobulks they have the counts per million that 10 counts are in the median one.
+    """
+    totals = sums.sum(1, keepdims=True)
+    return (sums / totals >= 10 / np.median(totals)).sum(0) >= n_least
+
+
+def log2_per_million(sums: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Log2 counts per million of sums ``(..., replicates, genes)``.
+
+    As in edgeR half a count is added, more to large pseudobulks and less to small ones (their totals, over all that are
+    compared, are ``totals``): else a gene with hardly any counts would fall as the total rises.
+    """
+    total = sums.sum(-1, keepdims=True)
+    added = 0.5 * total / totals.mean()
+    return np.log2((sums + added) / (total + 2 * added) * 1e6)
+
+
+def harmonic_mean(numbers: Sequence[float]) -> float:
+    """Also of numbers some of which are infinite."""
+    inverse = np.mean([1 / number for number in numbers])
+    return float(1 / inverse) if inverse > 0 else np.inf
 
 
 class Replicates:
@@ -74,6 +96,8 @@ class Replicates:
     """
 
     def __init__(self, adata: AnnData, key: str, populations: Sequence[np.ndarray]):
+        if not isinstance(key, str):
+            raise TypeError(f"replicate_key={key!r}; give the name of one column of adata.obs.")
         check_columns(adata, [key], "replicate_key")
         labels = adata.obs[key]
         missing = labels.isna().to_numpy()
@@ -83,14 +107,16 @@ class Replicates:
         self.names = [np.unique(labels[cells]) for cells in populations]
         both = np.intersect1d(*self.names)
         self.paired = len(both) > 0
+        #: Names of those that are left out, as they have one condition and others have both.
+        self.left_out = np.setxor1d(*self.names) if self.paired else both
         if self.paired:
             self.names = [both, both]
         if min(map(len, self.names)) < LEAST_REPLICATES:
-            numbers = f"{len(both)} have cells of both"
+            numbers = f"{len(both)} have cells of both conditions ({list(both)})"
             if not self.paired:
-                numbers = " and ".join(str(len(names)) for names in self.names) + " have cells of the two"
+                numbers = " and ".join(str(len(names)) for names in self.names) + " have cells of the two conditions"
             raise TooFewReplicates(
-                f"of the values of replicate_key {key!r}, {numbers} conditions; a test over replicates needs at least "
+                f"of the values of replicate_key {key!r}, {numbers}; a test over replicates needs at least "
                 f"{LEAST_REPLICATES}. Leave replicate_key out, or test larger groups."
             )
         self.cells = [
@@ -104,28 +130,45 @@ class Replicates:
         """How many there are."""
         return len(self.names[0]) if self.paired else sum(map(len, self.names))
 
-    def test(self, model, adata: AnnData, n_draws: int, batch_size: int | None) -> ModeratedT:
-        """The mean over draws of all cells' counts from the posterior predictive distribution.
+    def test(self, draw: Callable[[np.ndarray], Iterable[np.ndarray]]) -> pd.DataFrame:
+        """The mean over draws of tests of all cells' counts.
 
         Counts are summed by replicate and condition, and tested as logarithms: within replicates that have both
         conditions, else between those of one and of the other.
-        """
-        logs = [log2_per_million(self._sums(model, adata, which, n_draws, batch_size)) for which in (0, 1)]
-        tests = [
-            moderated_t(target - reference) if self.paired else moderated_t(target, reference)
-            for target, reference in zip(*logs, strict=True)
-        ]
-        return ModeratedT(np.mean([test.t for test in tests], axis=0), float(np.mean([test.df for test in tests])))
 
-    def _sums(self, model, adata: AnnData, which: int, n_draws: int, batch_size: int | None) -> np.ndarray:
+        Parameters
+        ----------
+        draw
+            Gives, for rows of cells and in their order, draws of the counts of some of them at a time,
+            ``(n_draws, n, genes)``.
+
+        Returns
+        -------
+        DataFrame, a row for each gene: ``lfc_replicates`` (the mean log2 fold change of sums), ``t`` and ``p_value``;
+        missing where a gene has too few counts.
+        """
+        sums = [self._sums(draw, which) for which in (0, 1)]
+        tested = expressed(np.concatenate([part.mean(0) for part in sums]), min(map(len, self.names)))
+        totals = np.concatenate([part.sum(-1) for part in sums], axis=1)
+        target, reference = (log2_per_million(part, totals)[..., tested] for part in sums)
+        pairs = zip(target, reference, strict=True)
+        tests = [moderated_t(one - other) if self.paired else moderated_t(one, other) for one, other in pairs]
+        df = harmonic_mean([test.df for test in tests])
+        test = ModeratedT(np.mean([test.t for test in tests], axis=0), df)
+        columns = {
+            "lfc_replicates": target.mean((0, 1)) - reference.mean((0, 1)),
+            "t": test.t,
+            "p_value": test.p_value,
+        }
+        return pd.DataFrame(columns, index=np.flatnonzero(tested)).reindex(range(len(tested)))
+
+    def _sums(self, draw: Callable[[np.ndarray], Iterable[np.ndarray]], which: int) -> np.ndarray:
         """Of drawn counts, ``(n_draws, replicates, genes)``."""
-        sums = np.zeros((n_draws, len(self.names[which]), adata.n_vars))
-        start = 0
-        for tensors in model._batches(adata, self.cells[which], batch_size, n_samples=n_draws):
-            latents = model._latents_under(tensors, None, None, n_draws)
-            drawn = model._decode(latents).sample().cpu().numpy().reshape(n_draws, -1, adata.n_vars)
+        sums, start = 0.0, 0
+        for drawn in draw(self.cells[which]):
             codes = self._codes[which][start : start + drawn.shape[1]]
-            for code in np.unique(codes):
-                sums[:, code] += drawn[:, codes == code].sum(1)
+            # (n_draws, genes, n) times (n, replicates)
+            of_replicate = codes[:, None] == np.arange(len(self.names[which]))
+            sums = sums + np.swapaxes(np.swapaxes(drawn, 1, 2) @ of_replicate.astype(drawn.dtype), 1, 2)
             start += drawn.shape[1]
-        return sums
+        return np.asarray(sums, dtype=float)
