@@ -55,6 +55,13 @@ def test_a_cell_that_is_in_the_target_condition_stays_as_it_is():
     own, still = Pair(z, w), [(Pair(z, w), Pair(z, w))] * 5
     decoder = module(lambda latents: torch.tanh(latents).sum(-1))
     assert torch.equal(Decodable(own, GIVEN, still).decode(decoder), Decodable(own, GIVEN).decode(decoder))
+    counts = SimpleNamespace(
+        decoder_outputs=lambda z, w, given: {"rho_logits": 4 * torch.cat([z, w], -1)},
+        likelihood=LIKELIHOODS["nb"]((5,), dispersion="gene", n_batch=1),
+    )
+    given = SimpleNamespace(size_factor=torch.full((20, 1), 1e3), cats=(torch.zeros(20, 1),))
+    moved, stayed = (Decodable(own, given, analogies).decode(counts) for analogies in (still, ()))
+    torch.testing.assert_close(moved.mu, stayed.mu, rtol=1e-4, atol=1e-5)  # there and back again: to rounding
 
 
 def test_expression_moves_as_log_counts_per_ten_thousand():

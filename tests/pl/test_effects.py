@@ -5,6 +5,7 @@ from __future__ import annotations
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from anndata import AnnData
 
@@ -71,6 +72,24 @@ def test_gene_variance_shows_every_gene(model, tmp_path):
     assert is_picture(tmp_path / "g.png")
     with pytest.raises(KeyError, match="no column 'variance_restored'"):
         pl.gene_variance(effect.var[["lfc"]])
+
+
+def test_condition_effect_of_a_test_over_replicates():
+    table = pd.DataFrame(
+        {
+            "group": "B cells",
+            "gene": ["a", "b", "c"],
+            "lfc": [9.0, 9.0, 9.0],
+            "lfc_replicates": [2.0, -1.0, np.nan],
+            "proba_de": [0.0, 0.0, 1.0],
+            "p_value": [1e-4, 0.0, np.nan],
+            "is_de": [True, True, False],
+        }
+    )
+    ax = pl.condition_effect(table, show=False)
+    points = np.concatenate([part.get_offsets() for part in ax.collections])
+    np.testing.assert_allclose(sorted(points.tolist()), [[-1.0, 300.0], [2.0, 4.0]])
+    assert ax.get_ylabel() == "-log10 p over replicates" and ax.get_title() == "B cells: 2 of 2 genes"
 
 
 def test_condition_effect_is_a_volcano_of_one_group(model, tmp_path):

@@ -13,6 +13,9 @@ from discovr_sc.data import log_counts
 from discovr_sc.metrics import mean_score
 from discovr_sc.pl._figure import finish, label_points, new_axes
 
+#: A p-value that a volcano can still show.
+SMALLEST_P = 1e-300
+
 
 def gene_variance(
     effect: AnnData | pd.DataFrame,
@@ -90,6 +93,8 @@ def condition_effect(
 ) -> Axes:
     """Volcano of a differential expression: log fold change against the posterior probability of a change.
 
+    A table of a test over replicates is drawn with the replicates' fold changes and that test's p-values.
+
     Parameters
     ----------
     table
@@ -121,16 +126,21 @@ def condition_effect(
     if group not in groups:
         raise ValueError(f"group={group!r} is not in the table, which has {groups}.")
     part = table[table["group"] == group]
+    if "p_value" in part:
+        part = part[part["p_value"].notna()]
+        part = part.assign(x=part["lfc_replicates"], y=-np.log10(part["p_value"].clip(lower=SMALLEST_P)))
+    else:
+        part = part.assign(x=part["lfc"], y=part["proba_de"])
     ax = new_axes(ax, (5.6, 4.2))
     for called, color, label in ((False, "0.7", "not called"), (True, "C3", "called")):
         chosen = part[part["is_de"] == called]
-        ax.scatter(chosen["lfc"], chosen["proba_de"], s=8, color=color, label=label, linewidths=0)
+        ax.scatter(chosen["x"], chosen["y"], s=8, color=color, label=label, linewidths=0)
     best = part[part["is_de"]].head(n_labels)
     _label_column(ax, best)
     ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
     ax.set(
         xlabel="log2 fold change",
-        ylabel="posterior probability of a change",
+        ylabel="-log10 p over replicates" if "p_value" in part else "posterior probability of a change",
         title=f"{group}: {int(part['is_de'].sum())} of {len(part)} genes",
     )
     ax.legend(fontsize=8, loc="lower left")
@@ -139,9 +149,9 @@ def condition_effect(
 
 def _label_column(ax: Axes, genes: pd.DataFrame) -> None:
     """Names in columns at the left and right: called genes have probabilities near 1 and would share a line."""
-    for side, chosen in ((1, genes[genes["lfc"] > 0]), (0, genes[genes["lfc"] <= 0])):
-        chosen = chosen.sort_values("lfc", ascending=False)
-        for i, (name, x, y) in enumerate(chosen[["gene", "lfc", "proba_de"]].itertuples(index=False)):
+    for side, chosen in ((1, genes[genes["x"] > 0]), (0, genes[genes["x"] <= 0])):
+        chosen = chosen.sort_values("x", ascending=False)
+        for i, (name, x, y) in enumerate(chosen[["gene", "x", "y"]].itertuples(index=False)):
             ax.annotate(
                 name,
                 (x, y),
