@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 
-from discovr_sc.module.counterfactual import Decodable, Pair
+from discovr_sc.module.counterfactual import ByAnalogy, Decodable, Pair
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
 
 GIVEN = SimpleNamespace(size_factor=None, cats=(None,))
@@ -92,3 +93,34 @@ def test_a_gene_cannot_fall_below_nothing():
     same = likelihood.from_additive(likelihood.to_additive(outputs))
     torch.testing.assert_close(torch.softmax(same["rho_logits"], -1), torch.softmax(outputs["rho_logits"], -1))
     assert torch.equal(same["zero_logits"], outputs["zero_logits"])
+
+
+def test_half_of_the_analogies_start_in_the_cells_own_condition():
+    """A kind is missing from the target condition, where z has put it beside the wrong one of the others."""
+    rng = np.random.default_rng(0)
+
+    def around(z, w, n=200):
+        return np.stack([rng.normal(z, 0.1, n), rng.normal(w, 0.1, n)], axis=1).astype(np.float32)
+
+    # In the source the missing kind, "m", is near "a"; "a" moves away from it in z, "b" to its place. w rises by 5, 9.
+    own = {"a": around(0.0, 0.0), "b": around(10.0, 0.0), "m": around(1.0, 0.0)}
+    there = {"a": around(-9.0, 5.0), "b": around(1.0, 9.0)}
+    moments, kinds = {}, {}
+    for code, parts in enumerate((own, there)):
+        latents = np.concatenate(list(parts.values()))
+        moments[code] = latents[:, :1], latents[:, 1:], np.full((len(latents), 1), 1e-4, dtype=np.float32)
+        kinds[code] = np.repeat(list(parts), 200)
+    cell = {"z": torch.full((40, 1), 1.0), "w": torch.zeros(40, 1), "y": torch.zeros(40, dtype=torch.long)}
+
+    def moves(way):
+        analogies = way(None, None, GIVEN, cell, torch.ones(40, dtype=torch.long)).analogies
+        return [float((target.w - source.w).mean()) for target, source in analogies]
+
+    alike = {"target": 1, "n_neighbors": 20, "names": ["control", "treated"]}
+    rises = moves(ByAnalogy(moments, kinds=kinds, **alike))
+    np.testing.assert_allclose(rises, [9, 5] * (len(rises) // 2), atol=0.4)  # of "b", and of "a"
+    assert len(rises) == 6
+    assert len(moves(ByAnalogy(moments, **alike))) == 5
+    # Where no kind is shared, there is one way only.
+    foreign = kinds | {1: np.repeat(["c", "d"], 200)}
+    np.testing.assert_allclose(moves(ByAnalogy(moments, kinds=foreign, **alike)), [9] * 5, atol=1)

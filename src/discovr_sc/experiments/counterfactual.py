@@ -209,7 +209,7 @@ COUNTERFACTUAL = Study(
     variants={f"heldout={name}": Variant(data={"held_out": name}) for name in HELD_OUT},
     headline=("r2_all", "r2_top100", "determination_all", "determination_top100", "energy_distance"),
     methods={
-        "discovr": Method("DISCOVR", fit=fit_discovr, version=1),
+        "discovr": Method("DISCOVR", fit=fit_discovr, version=2),
         "shift": Method(fit=fit_shift),
         "scgen-style": Method(fit=fit_scgen),
         "scvi": Method(fit=fit_scvi),

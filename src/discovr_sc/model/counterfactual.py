@@ -79,8 +79,9 @@ class CounterfactualMixin:
             the training cells of a condition at most.
         labels_key
             For ``by="analogy"``: column of the model's ``obs`` with kinds of cells, such as the cell type. A like cell
-            and its counterpart are then of one kind. Give it where a kind is missing from the target condition: z has
-            to put such cells beside others, and the difference of two kinds would be taken for an effect.
+            and its counterpart are then of one kind, and half of the like cells are found among those of the cell's own
+            condition. Give it where a kind is missing from the target condition: z has to put such cells beside others,
+            and the difference of two kinds would be taken for an effect.
         keep_noise
             For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
             has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -161,7 +161,10 @@ class ByAnalogy:
     kinds
         For every condition, the kind of each of its cells: counterparts are of the like cell's kind, where there are
         any. Where a kind is missing from the target condition, an invariant z has to put its cells beside others, and
-        they would be taken for the others' counterparts. By default all cells are of one kind.
+        they would be taken for the others' counterparts. Like cells may be of the wrong kind then. So half of the
+        analogies start in the cell's own condition, which tells what it is like without a match between conditions:
+        a cell near to it there, of a kind that the target condition has, and that one's counterpart in the target
+        condition. By default all cells are of one kind.
     """
 
     def __init__(
@@ -182,6 +185,14 @@ class ByAnalogy:
             for code, latents in self._latents.items()
             if code != target
         }
+        #: For other conditions, the cells of kinds that the target condition has; and the counterparts there.
+        self._shared: dict[int, tuple[np.ndarray, Neighborhood]] = {}
+        if kinds is not None:
+            self._in_target = Counterparts(self._latents[target], self._kinds[target], n_neighbors)
+            for code in self._counterparts:
+                rows = np.flatnonzero(np.isin(self._kinds[code], self._kinds[target]))
+                if len(rows):
+                    self._shared[code] = rows, Neighborhood(self._latents[code][rows], n_neighbors)
         n_latent_z = moments[target][0].shape[1]
         centre = {
             code: latents.mean(0) * (np.arange(latents.shape[1]) >= n_latent_z)
@@ -197,15 +208,17 @@ class ByAnalogy:
         source = q["y"].repeat(len(flat) // len(q["y"])).cpu().numpy()
         sizes = [own.z.shape[-1], own.w.shape[-1]]
         analogies = []
-        for _ in range(math.ceil(N_ANALOGIES / _n_samples(own.z))):
-            pairs = (
-                torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
-                for part in self._draw(flat, source)
-            )
-            analogies.append(tuple(Pair(*pair) for pair in pairs))
+        ways = (self._from_target, self._from_own) if self._shared else (self._from_target,)
+        for _ in range(math.ceil(N_ANALOGIES / (_n_samples(own.z) * len(ways)))):
+            for way in ways:
+                pairs = (
+                    torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
+                    for part in self._draw(flat, source, way)
+                )
+                analogies.append(tuple(Pair(*pair) for pair in pairs))
         return Decodable(own, given, analogies)
 
-    def _draw(self, points: np.ndarray, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _draw(self, points: np.ndarray, source: np.ndarray, way: Callable) -> tuple[np.ndarray, np.ndarray]:
         """A like cell of the target condition and its counterpart, for points ``(n, d)`` of cells of conditions."""
         target_like, source_like = points.copy(), points.copy()
         for code in np.unique(source):
@@ -217,13 +230,25 @@ class ByAnalogy:
                     f"by='analogy' looks for counterparts among cells of condition {self._names[code]!r}, but the "
                     "model's AnnData has none; load the model with the cells it was trained on, or use by='neighbors'."
                 )
-            cells, shift = source == code, self._shifts[code]
-            drawn = self._like.draw(points[cells] + shift)
-            target_like[cells] = self._latents[self._target][drawn]
-            source_like[cells] = self._counterparts[code].draw(
-                target_like[cells] - shift, self._kinds[self._target][drawn]
-            )
+            cells = source == code
+            target_like[cells], source_like[cells] = way(code, points[cells])
         return target_like, source_like
+
+    def _from_target(self, code: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cells of the target condition that are like these of another, and their counterparts in the other."""
+        shift = self._shifts[code]
+        drawn = self._like.draw(points + shift)
+        like = self._latents[self._target][drawn]
+        return like, self._counterparts[code].draw(like - shift, self._kinds[self._target][drawn])
+
+    def _from_own(self, code: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counterparts in the target condition of cells that are near in the cells' own, and the near cells."""
+        if code not in self._shared:
+            return self._from_target(code, points)
+        rows, near = self._shared[code]
+        drawn = rows[near.draw(points)]
+        like = self._latents[code][drawn]
+        return self._in_target.draw(like + self._shifts[code], self._kinds[code][drawn]), like
 
 
 class Counterparts:
