@@ -155,7 +155,8 @@ class ByAnalogy:
     moments, target
         See :class:`FromNeighbors`.
     n_neighbors
-        How many like cells, and counterparts of each, to draw from; see :class:`Neighborhood`.
+        How many like cells, and counterparts of each, to draw from (a quarter, where they are looked for in the cell's
+        own condition); see :class:`Neighborhood`.
     names
         Of the conditions, for messages.
     kinds
@@ -188,6 +189,8 @@ class ByAnalogy:
         #: For other conditions, the cells of kinds that the target condition has; and the counterparts there.
         self._shared: dict[int, tuple[np.ndarray, Neighborhood]] = {}
         if kinds is not None:
+            # Cells of one condition need no match to be compared: the nearest are like it, and fewer will do.
+            n_neighbors = max(1, n_neighbors // 4)
             self._in_target = Counterparts(self._latents[target], self._kinds[target], n_neighbors)
             for code in self._counterparts:
                 rows = np.flatnonzero(np.isin(self._kinds[code], self._kinds[target]))
