@@ -10,6 +10,7 @@ import pandas as pd
 from anndata import AnnData
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
+from scipy.stats import hmean
 from scipy.stats import t as student
 
 from discovr_sc.model.checks import check_columns
@@ -76,12 +77,6 @@ def log2_per_million(sums: np.ndarray, totals: np.ndarray) -> np.ndarray:
     total = sums.sum(-1, keepdims=True)
     added = 0.5 * total / totals.mean()
     return np.log2((sums + added) / (total + 2 * added) * 1e6)
-
-
-def harmonic_mean(numbers: Sequence[float]) -> float:
-    """Also of numbers some of which are infinite."""
-    inverse = np.mean([1 / number for number in numbers])
-    return float(1 / inverse) if inverse > 0 else np.inf
 
 
 class Replicates:
@@ -153,7 +148,7 @@ class Replicates:
         target, reference = (log2_per_million(part, totals)[..., tested] for part in sums)
         pairs = zip(target, reference, strict=True)
         tests = [moderated_t(one - other) if self.paired else moderated_t(one, other) for one, other in pairs]
-        df = harmonic_mean([test.df for test in tests])
+        df = hmean([test.df for test in tests])  # some may be infinite
         test = ModeratedT(np.mean([test.t for test in tests], axis=0), df)
         columns = {
             "lfc_replicates": target.mean((0, 1)) - reference.mean((0, 1)),
