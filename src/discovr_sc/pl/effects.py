@@ -126,7 +126,8 @@ def condition_effect(
     if group not in groups:
         raise ValueError(f"group={group!r} is not in the table, which has {groups}.")
     part = table[table["group"] == group]
-    if "p_value" in part:
+    over_replicates = "p_value" in part
+    if over_replicates:
         part = part[part["p_value"].notna()]
         part = part.assign(x=part["lfc_replicates"], y=-np.log10(part["p_value"].clip(lower=SMALLEST_P)))
     else:
@@ -136,11 +137,14 @@ def condition_effect(
         chosen = part[part["is_de"] == called]
         ax.scatter(chosen["x"], chosen["y"], s=8, color=color, label=label, linewidths=0)
     best = part[part["is_de"]].head(n_labels)
-    _label_column(ax, best)
+    if over_replicates:
+        label_points(ax, best["gene"], best["x"], best["y"])
+    else:
+        _label_column(ax, best)
     ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
     ax.set(
         xlabel="log2 fold change",
-        ylabel="-log10 p over replicates" if "p_value" in part else "posterior probability of a change",
+        ylabel="-log10 p over replicates" if over_replicates else "posterior probability of a change",
         title=f"{group}: {int(part['is_de'].sum())} of {len(part)} genes",
     )
     ax.legend(fontsize=8, loc="lower left")
