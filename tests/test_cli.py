@@ -61,7 +61,7 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert cli.main([*fit, "--n-top-genes", "40"]) == 0
     assert "200 cells, 40 genes, conditions ['control', 'treated_1']" in capsys.readouterr().out
     assert anndata.read_h5ad(out / "adata.h5ad").obsm["X_discovr_w"].shape == (200, 2)
-    assert cli.main(["report", str(out), "--labels-key", "cell_type", "--probes", "knn"]) == 0
+    assert cli.main(["report", str(out), "--cell-type-key", "cell_type", "--probes", "knn"]) == 0
     told = capsys.readouterr().out
     assert "'condition' is read from z at 0." in told and "from w at 0." in told and "held-out cells" in told
     assert "probe_knn" in (out / "report.csv").read_text()

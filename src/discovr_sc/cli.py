@@ -76,7 +76,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _add_report(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("report", help="how well a fitted model separates: a table and pictures")
     parser.add_argument("model", help="folder that discovr-sc fit wrote")
-    parser.add_argument("--labels-key", help="column of obs with what conditions share, such as the cell type")
+    parser.add_argument("--cell-type-key", help="column of obs with what conditions share, such as the cell type")
     parser.add_argument("--probes", nargs="+", default=["linear", "knn"], help="linear, knn, boosting, mlp")
     parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=_report)
@@ -89,7 +89,9 @@ def _report(arguments: argparse.Namespace) -> int:
     from discovr_sc.fit import headline, report
 
     try:
-        table = report(arguments.model, labels_key=arguments.labels_key, probes=arguments.probes, seed=arguments.seed)
+        table = report(
+            arguments.model, cell_type_key=arguments.cell_type_key, probes=arguments.probes, seed=arguments.seed
+        )
     except USER_ERRORS as error:
         return _complain(error)
     rows, text = headline(table)

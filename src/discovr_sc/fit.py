@@ -83,7 +83,7 @@ def fit(
 
 
 def report(
-    folder: str | Path, *, labels_key: str | None = None, probes: Sequence[str] = ("linear", "knn"), seed: int = 0
+    folder: str | Path, *, cell_type_key: str | None = None, probes: Sequence[str] = ("linear", "knn"), seed: int = 0
 ) -> pd.DataFrame:
     """Write and return the disentanglement report of a model that :func:`fit` saved, with its pictures.
 
@@ -91,7 +91,7 @@ def report(
     ----------
     folder
         Of the model; ``report.csv``, ``history.png`` and ``disentanglement.png`` are written to it.
-    labels_key
+    cell_type_key
         Column of ``obs`` with what the conditions share, such as the cell type.
     probes
         Classifiers.
@@ -102,7 +102,7 @@ def report(
 
     folder = Path(folder)
     model = load(folder)
-    table = model.disentanglement_report(labels_key, probes=probes, seed=seed)
+    table = model.disentanglement_report(cell_type_key, probes=probes, seed=seed)
     of_table, of_history, of_probes = (folder / name for name in REPORT_FILES)
     table.to_csv(of_table, index=False)
     pl.history(model, show=False, save=of_history)

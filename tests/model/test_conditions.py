@@ -127,7 +127,7 @@ def test_methods_without_a_likelihood_of_z_need_all_labels(counts):
         small(counts, "stim", cls=DIVA, unlabeled_category="?")
 
 
-@pytest.mark.parametrize("prior", ["learned", "class-mean"])
+@pytest.mark.parametrize("prior", ["learned", "condition-mean"])
 def test_a_cell_of_unknown_condition_has_the_terms_of_z_alone(counts, prior):
     """Every term is the mean over the cells that have it: as if the others were not there."""
     DISCOVR.setup_anndata(counts, "condition")
@@ -140,7 +140,7 @@ def test_a_cell_of_unknown_condition_has_the_terms_of_z_alone(counts, prior):
     def terms(tensors):
         torch.manual_seed(0)
         inputs = module._get_inference_input(tensors, draw_unknown=False)
-        q = module.inference(**inputs, use_means=True)
+        q = module.inference(**inputs, use_mean=True)
         p = module.generative(q, inputs["given"])
         return module.loss(tensors, q, p).extra_metrics
 

@@ -94,13 +94,13 @@ def test_counts_keep_what_is_peculiar_to_a_cell(model, cells):
 
 def test_counterparts_are_of_the_like_cells_kind(model, cells):
     controls = cells[(cells.obs["condition"] == "control").to_numpy()][:50].copy()
-    result = model.predict_counterfactual(controls, target="treated_1", labels_key="cell_type")
-    assert result.uns["counterfactual"]["labels_key"] == "cell_type"
+    result = model.predict_counterfactual(controls, target="treated_1", cell_type_key="cell_type")
+    assert result.uns["counterfactual"]["cell_type_key"] == "cell_type"
     assert not np.array_equal(result.X, model.predict_counterfactual(controls, target="treated_1").X)
-    with pytest.raises(KeyError, match="labels_key 'mood' is not a column"):
-        model.predict_counterfactual(controls, target="treated_1", labels_key="mood")
-    with pytest.raises(ValueError, match="labels_key='cell_type' does nothing with by='prior'"):
-        model.predict_counterfactual(controls, target="treated_1", labels_key="cell_type", by="prior")
+    with pytest.raises(KeyError, match="cell_type_key 'mood' is not a column"):
+        model.predict_counterfactual(controls, target="treated_1", cell_type_key="mood")
+    with pytest.raises(ValueError, match="cell_type_key='cell_type' does nothing with by='prior'"):
+        model.predict_counterfactual(controls, target="treated_1", cell_type_key="cell_type", by="prior")
 
 
 def test_counterparts_of_a_kind_and_of_any_where_there_is_none():

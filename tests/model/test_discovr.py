@@ -13,7 +13,7 @@ import torch
 from discovr_sc import DISCOVR, Weights, data
 
 LIKELIHOODS = ["zinb", "nb", "gaussian", "bernoulli"]
-PRIORS = ["class-mean", "mapped", "learned", "standard", "separable"]
+PRIORS = ["condition-mean", "mapped", "learned", "standard", "separable"]
 ADVERSARIES = ["reconstruction", "latent", "both"]
 
 
@@ -76,7 +76,7 @@ def invalid_combinations():
             yield "images", {"likelihood": likelihood, "network": "mlp", "prior": prior, "adversary": adversary}
         for likelihood in ("gaussian", "bernoulli"):
             yield "vectors", {"likelihood": likelihood, "network": "cnn", "prior": prior, "adversary": adversary}
-    yield "counts", {"prior": "class-mean", "n_latent_z": 10, "n_latent_w": 2}
+    yield "counts", {"prior": "condition-mean", "n_latent_z": 10, "n_latent_w": 2}
     yield "counts", {"prior": "separable", "n_latent_w": 2}  # three conditions
     yield "counts", {"likelihood": "poisson"}
     yield "counts", {"network": "transformer"}
@@ -142,7 +142,7 @@ def test_latents_have_the_promised_shapes(trained, counts):
     mean, variance = trained.get_latent_representation(kind="w", return_dist=True)
     np.testing.assert_array_equal(mean, w)
     assert (variance > 0).all()
-    samples = np.stack([trained.get_latent_representation(kind="w", give_mean=False) for _ in range(200)])
+    samples = np.stack([trained.get_latent_representation(kind="w", use_mean=False) for _ in range(200)])
     np.testing.assert_allclose(samples.mean(0), mean, atol=5 * np.sqrt(variance.max() / 200))
     np.testing.assert_allclose(samples.var(0).mean(), variance.mean(), rtol=0.1)
     with pytest.raises(ValueError, match=r"kind='u'.*'zw'"):
@@ -328,7 +328,7 @@ def test_one_seed_gives_one_result(counts):
     assert np.abs(run(4)[0] - latent).max() > 1e-3
 
 
-@pytest.mark.parametrize("prior", ["class-mean", "mapped", "learned"])
+@pytest.mark.parametrize("prior", ["condition-mean", "mapped", "learned"])
 def test_save_and_load_give_the_same_model(counts, tmp_path, prior):
     DISCOVR.setup_anndata(counts, "condition", batch_key="lane")
     model = DISCOVR(counts, 3, 3, prior=prior, n_hidden=8, weights=Weights(adv=7.0))
@@ -349,14 +349,14 @@ def test_save_and_load_give_the_same_model(counts, tmp_path, prior):
     )
 
 
-def test_class_means_are_those_of_the_training_cells(counts):
+def test_condition_means_are_those_of_the_training_cells(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, 2, 2, prior="class-mean", n_hidden=8)
+    model = DISCOVR(counts, 2, 2, prior="condition-mean", n_hidden=8)
     model.train(max_epochs=2, enable_progress_bar=False)
     z = model.get_latent_representation()[model.train_indices]
     codes = counts.obs["condition"].cat.codes.to_numpy()[model.train_indices]
     means = np.stack([z[codes == k].mean(0) for k in range(3)])
-    np.testing.assert_allclose(model.module.class_means.means.numpy(), means, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.module.condition_means.means.numpy(), means, rtol=1e-4, atol=1e-6)
 
 
 def test_early_stopping_stops(counts):
@@ -451,7 +451,7 @@ def test_scvi_methods_that_come_with_the_mixins(trained, counts):
 
 def test_querying_an_untrained_model_raises_and_changes_nothing(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, 2, 2, prior="class-mean", n_hidden=4)
+    model = DISCOVR(counts, 2, 2, prior="condition-mean", n_hidden=4)
     before = {key: value.clone() for key, value in model.module.state_dict().items()}
     for query in (model.get_elbo, model.get_reconstruction_error, model.get_marginal_ll, model.get_reconstruction):
         with pytest.raises(RuntimeError, match="train the model"):
@@ -461,7 +461,7 @@ def test_querying_an_untrained_model_raises_and_changes_nothing(counts):
 
 def test_mixed_precision_and_sparse_loading_train(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, 2, 2, prior="class-mean", n_hidden=8)
+    model = DISCOVR(counts, 2, 2, prior="condition-mean", n_hidden=8)
     model.train(max_epochs=1, precision="bf16-mixed", enable_progress_bar=False)
     model.train(max_epochs=1, load_sparse_tensor=True, enable_progress_bar=False)
     assert np.isfinite(model.get_latent_representation()).all()

@@ -37,13 +37,13 @@ def test_widths_and_the_adversarys_network_reach_the_module(images, tmp_path):
 @pytest.mark.parametrize("model_cls", [DISCOVR, HCSVAE])
 def test_reconstructions_at_posterior_means_repeat_themselves(images, model_cls):
     model = trained(images, model_cls)
-    first, second = (model.get_reconstruction(give_mean=True) for _ in range(2))
+    first, second = (model.get_reconstruction(use_mean=True) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert first.min() >= 0
     assert first.max() <= 1
     assert np.abs(model.get_reconstruction() - first).max() > 0
     with pytest.raises(ValueError, match="n_samples=3: there is one posterior mean"):
-        model.get_reconstruction(give_mean=True, n_samples=3)
+        model.get_reconstruction(use_mean=True, n_samples=3)
 
 
 def test_images_stay_bytes(images):

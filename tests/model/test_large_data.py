@@ -59,7 +59,7 @@ def test_a_datamodule_takes_the_place_of_an_anndata(counts):
     model.train(datamodule=Batches(loader), **QUIET)
     z = model.get_latent_representation(dataloader=loader)
     assert z.shape == (counts.n_obs, 3)
-    # The class means come from the datamodule's cells.
+    # The condition means come from the datamodule's cells.
     codes = counts.obs[f"_scvi_{REGISTRY_KEYS.LABELS_KEY}"].to_numpy()
     expected = [z[codes == k].mean(0) for k in range(3)]
-    np.testing.assert_allclose(model.module.class_means.means, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.module.condition_means.means, expected, rtol=1e-4, atol=1e-5)

@@ -38,7 +38,7 @@ def test_minified_data_answer_as_the_counts_did(counts, tmp_path, cls, layer):
             got = minified.get_latent_representation(kind=kind, return_dist=True)
             np.testing.assert_allclose(got[0], mean, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(got[1], variance, rtol=1e-5)
-            samples = minified.get_latent_representation(kind=kind, give_mean=False)
+            samples = minified.get_latent_representation(kind=kind, use_mean=False)
             assert 0 < np.abs(samples - mean).mean() < 3 * np.sqrt(variance).mean()
         for kind, expected in expression.items():
             if cls is HCSVAE and kind == "full":

@@ -86,7 +86,7 @@ def test_other_genes_raise_and_can_be_prepared(adata, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"encode_covariates": True, "dispersion": "gene-batch", "prior": "class-mean"},
+        {"encode_covariates": True, "dispersion": "gene-batch", "prior": "condition-mean"},
         {"n_layers": 2, "prior": "mapped"},
         {"weights": {"adv": 0.0}},
     ],
@@ -110,7 +110,7 @@ def test_a_new_batch_leaves_old_cells_alone(adata, tmp_path, settings):
     for kind in ("z", "w"):
         assert_same(model.get_latent_representation(copy, kind=kind), reference.get_latent_representation(kind=kind))
     batch = next(iter(reference._batches(None, np.arange(50), 50)))
-    q = reference.module.inference(**reference.module._get_inference_input(batch), use_means=True)
+    q = reference.module.inference(**reference.module._get_inference_input(batch), use_mean=True)
     with torch.no_grad():
         for decode in ("decode", "decode_marginal"):
             latents = (q["z"], q["w"]) if decode == "decode" else (q["z"],)
@@ -198,7 +198,7 @@ def test_baselines_take_new_batches(adata, cls):
 
 @pytest.mark.parametrize(
     ("cls", "settings"),
-    [(DISCOVR, {"prior": prior}) for prior in ("class-mean", "mapped", "learned", "standard")] + [(DIVA, {})],
+    [(DISCOVR, {"prior": prior}) for prior in ("condition-mean", "mapped", "learned", "standard")] + [(DIVA, {})],
 )
 def test_a_new_condition(adata, tmp_path, cls, settings):
     old, new = split(adata, "condition", "treated_2")
@@ -224,7 +224,7 @@ def test_a_new_condition(adata, tmp_path, cls, settings):
     assert loaded.disentanglement_report(probes=["linear"], estimators=()).shape[0] > 0
 
 
-@pytest.mark.parametrize("prior", ["class-mean", "learned"])
+@pytest.mark.parametrize("prior", ["condition-mean", "learned"])
 def test_without_old_cells_these_keep_their_answers(adata, prior):
     old, new = split(adata, "condition", "treated_2")
     reference = train(old, prior=prior)
@@ -236,9 +236,9 @@ def test_without_old_cells_these_keep_their_answers(adata, prior):
     after = model.module.w_encoder.features.fc_layers[0][0].weight
     assert torch.equal(after[:, :-1], start)
     assert not torch.equal(after[:, -1], start[:, -2:].mean(1))
-    if prior == "class-mean":
-        means = model.module.class_means.means
-        assert torch.equal(means[:2], reference.module.class_means.means)
+    if prior == "condition-mean":
+        means = model.module.condition_means.means
+        assert torch.equal(means[:2], reference.module.condition_means.means)
         z = model.get_latent_representation(new.copy())
         np.testing.assert_allclose(means[2], z.mean(0), rtol=1e-4, atol=1e-5)
 

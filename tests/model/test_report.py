@@ -95,7 +95,7 @@ def test_a_model_loaded_with_other_cells_has_no_report(model, counts, tmp_path):
 
 
 def test_bad_keys_raise(model, counts):
-    with pytest.raises(KeyError, match="labels_key 'mood' is not a column"):
+    with pytest.raises(KeyError, match="cell_type_key 'mood' is not a column"):
         model.disentanglement_report("mood")
     counts.obs["partial"] = [None] + ["a"] * 119
     with pytest.raises(ValueError, match="'partial' has missing values"):
@@ -112,5 +112,5 @@ def test_rare_labels_are_left_out_and_named(model, counts):
     counts.obs["one"] = ["odd"] + ["a"] * 119
     with pytest.raises(ValueError, match="'one' has fewer than two labels with 5 cells"):
         model.disentanglement_report("one")
-    with pytest.raises(ValueError, match="labels_key 'age' has 120 different values; it needs groups"):
+    with pytest.raises(ValueError, match="cell_type_key 'age' has 120 different values; it needs groups"):
         model.disentanglement_report("age")

@@ -47,7 +47,7 @@ SMALL_IMAGES = {"network": "cnn", "n_hidden": 16, "channels": (4, 4, 8, 8)}
 CASES = {
     "DISCOVR-counts": ("DISCOVR", counts, {}),
     "DISCOVR-unknown": ("DISCOVR", partly_labelled, {"n_latent_w": 4}),
-    "DISCOVR-vectors": ("DISCOVR", vectors, {"likelihood": "gaussian", "n_latent_z": 2, "prior": "class-mean"}),
+    "DISCOVR-vectors": ("DISCOVR", vectors, {"likelihood": "gaussian", "n_latent_z": 2, "prior": "condition-mean"}),
     "DISCOVR-images": ("DISCOVR", images, {"likelihood": "bernoulli", **SMALL_IMAGES}),
     "DISCOVR-paper": ("DISCOVR", counts, "kang"),
     **{name: (name, counts, {"n_latent_w": 3}) for name in ("CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")},

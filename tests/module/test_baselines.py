@@ -93,7 +93,7 @@ def test_hcsvae_infers_z_and_w_from_u_alone():
     module, tensors = build(HCSVAEModule, prior="separable")
     module.eval()
     inputs = module._get_inference_input(tensors)
-    first = module.inference(**inputs, use_means=True)
+    first = module.inference(**inputs, use_mean=True)
     torch.testing.assert_close(first["z"], module.z_encoder(first["u"]).loc)
     torch.testing.assert_close(first["w"], module.w_encoder(first["u"], torch.as_tensor(Y).reshape(-1, 1)).loc)
 
@@ -112,9 +112,9 @@ def test_diva():
     assert module.adversary is None
 
 
-@pytest.mark.parametrize("z_prior", ["learned", "standard"])
-def test_ccvae(z_prior, monkeypatch):
-    module, tensors = build(CCVAEModule, prior="learned", z_prior=z_prior, n_classifier_samples=4)
+@pytest.mark.parametrize("prior_z", ["learned", "standard"])
+def test_ccvae(prior_z, monkeypatch):
+    module, tensors = build(CCVAEModule, prior="learned", prior_z=prior_z, n_classifier_samples=4)
     extra = torch.randn(3, 6, 2)
     q, p = module(tensors, compute_loss=False)
     # The samples behind q(y|x), held fixed so that the hand computation can use them.
@@ -128,8 +128,8 @@ def test_ccvae(z_prior, monkeypatch):
     log_qy_x = logsumexp([log_qy(w) for w in samples], axis=0) - np.log(4)
     r = np.exp(log_qy(q["w"]) - log_qy_x)
     z_loc, z_scale = (
-        (array(module.z_prior.loc)[Y], np.exp(array(module.z_prior.log_scale))[Y])
-        if z_prior == "learned"
+        (array(module.prior_z.loc)[Y], np.exp(array(module.prior_z.log_scale))[Y])
+        if prior_z == "learned"
         else (0.0, 1.0)
     )
     terms = {
@@ -224,8 +224,8 @@ def test_importance_weights_have_every_latent_once(module_cls):
 
 
 def test_bad_settings_raise():
-    with pytest.raises(ValueError, match=r"z_prior='flat'.*'standard'"):
-        build(CCVAEModule, prior="learned", z_prior="flat")
+    with pytest.raises(ValueError, match=r"prior_z='flat'.*'standard'"):
+        build(CCVAEModule, prior="learned", prior_z="flat")
     with pytest.raises(ValueError, match="n_classifier_samples=0; give at least 1"):
         build(CCVAEModule, prior="learned", n_classifier_samples=0)
     with pytest.raises(ValueError, match=r"looks at the reconstruction, which CSVAEModule does not have.*\['latent'\]"):

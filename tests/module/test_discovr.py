@@ -48,15 +48,22 @@ class FixedDecoder(nn.Module):
         return {"loc": latent @ self.weights}
 
 
-def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, class_means=(0.5, -0.4)):
+def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, condition_means=(0.5, -0.4)):
     """x = a z + b w + noise, z ~ N(0, 1), w ~ N(mu_y, 1), with deliberately wrong posteriors."""
     module = DISCOVRModule(
-        (1,), 2, n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, prior="class-mean", n_hidden=4
+        (1,),
+        2,
+        n_latent_z=1,
+        n_latent_w=1,
+        likelihood="gaussian",
+        noise_scale=noise,
+        prior="condition-mean",
+        n_hidden=4,
     )
     module.z_encoder = FixedEncoder(0.3, 0.1, 0.7)
     module.w_encoder = FixedEncoder(0.4, -0.2, 0.5)
     module.decoder = FixedDecoder(a, b)
-    module.class_means.means[:, 0] = torch.tensor(class_means)
+    module.condition_means.means[:, 0] = torch.tensor(condition_means)
     return module.eval()
 
 
@@ -67,7 +74,7 @@ def test_objective_equals_hand_computation(adversary, mmd_weight):
     weights = Weights(rec=0.75, rec_z=0.25, kl_z=0.9, kl_w=0.2, adv=0.8, mmd=mmd_weight)
     module = DISCOVRModule(
         (3,), 2, n_latent_z=2, n_latent_w=2, likelihood="gaussian", noise_scale=0.5, noise_scale_z=0.7,
-        prior="class-mean", n_hidden=8, adversary=adversary, weights=weights,
+        prior="condition-mean", n_hidden=8, adversary=adversary, weights=weights,
     )  # fmt: skip
     x, y = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
     tensors = batch_of(x, y)
@@ -78,7 +85,7 @@ def test_objective_equals_hand_computation(adversary, mmd_weight):
         return t.detach().double().numpy()
 
     z, w = array(q["z"]), array(q["w"])
-    class_means = np.stack([z[y == k].mean(0) for k in range(2)])
+    condition_means = np.stack([z[y == k].mean(0) for k in range(2)])
 
     def kl(loc, scale, prior_loc):
         return (0.5 * (scale**2 + (loc - prior_loc) ** 2 - 1) - np.log(scale)).sum(-1)
@@ -86,7 +93,7 @@ def test_objective_equals_hand_computation(adversary, mmd_weight):
     rec = -norm.logpdf(x, array(p["px"].loc), 0.5).sum(-1)
     rec_z = -norm.logpdf(x, array(p["px_z"].loc), 0.7).sum(-1)
     kl_z = kl(array(q["qz"].loc), array(q["qz"].scale), 0.0)
-    kl_w = kl(array(q["qw"].loc), array(q["qw"].scale), class_means[y])
+    kl_w = kl(array(q["qw"].loc), array(q["qw"].scale), condition_means[y])
     log_g = 0.0
     for place, view in {"reconstruction": p["px_z"].loc, "latent": q["qz"].loc}.items():
         if adversary in (place, "both"):
@@ -119,7 +126,7 @@ def test_kl_weight_scales_only_the_kl_terms():
 def test_proposition_1_holds_on_a_linear_gaussian_model():
     """log p(x|y) - KL(q_w || p(w|x,y)) - L_w = E_{q_w} KL(q_z || p(z|w,x,y))."""
     a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
-    module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
+    module = linear_gaussian(a=a, b=b, noise=noise, condition_means=mu)
     n = 200_000
     for x0, y0 in [(0.7, 0), (-1.2, 1)]:
         torch.manual_seed(0)
@@ -150,7 +157,7 @@ def gaussian_kl(loc, var, prior_loc, prior_var):
 
 def test_marginal_likelihood_equals_closed_form():
     a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
-    module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
+    module = linear_gaussian(a=a, b=b, noise=noise, condition_means=mu)
     module.condition_probs = torch.tensor([0.3, 0.7])
     module.z_encoder.scale = module.w_encoder.scale = 1.0  # proposals with lighter tails than the target mislead
     x = np.array([[-1.0], [0.3], [2.0]])
@@ -193,7 +200,7 @@ def test_the_prior_of_z_has_at_least_one_component():
 
 def test_posterior_of_an_unknown_condition_equals_bayes_rule():
     b, mu = 1.3, (0.5, -0.4)
-    module = linear_gaussian(b=b, class_means=mu)
+    module = linear_gaussian(b=b, condition_means=mu)
     module.z_encoder.scale = module.w_encoder.scale = 1.0  # proposals with lighter tails than the target mislead
     x = np.linspace(-2, 2, 5).reshape(-1, 1)
     torch.manual_seed(0)
@@ -218,7 +225,7 @@ def test_w_of_an_unknown_condition_is_the_posterior_average():
 
 def test_conditions_share_their_noise_and_the_answer_repeats():
     """At the default number of samples: the same cells, the same answer; equal conditions, equal probabilities."""
-    module = linear_gaussian(class_means=(0.5, -0.4))
+    module = linear_gaussian(condition_means=(0.5, -0.4))
     module.z_encoder.scale = module.w_encoder.scale = 1.0
     x = np.linspace(-2, 2, 7).reshape(-1, 1)
     torch.manual_seed(0)
@@ -228,13 +235,13 @@ def test_conditions_share_their_noise_and_the_answer_repeats():
     exact = module.log_joint(batch_of(x, np.full(7, -1)), n_mc_samples=50_000)
     difference, exact_difference = (values[:, 0] - values[:, 1] for values in (first, exact))
     torch.testing.assert_close(difference, exact_difference, atol=0.35, rtol=0)
-    equal = linear_gaussian(class_means=(0.3, 0.3)).log_joint(batch_of(x, np.full(7, -1)))
+    equal = linear_gaussian(condition_means=(0.3, 0.3)).log_joint(batch_of(x, np.full(7, -1)))
     torch.testing.assert_close(equal[:, 0], equal[:, 1])
 
 
 def test_narrow_posteriors_do_not_mislead_the_marginal_likelihood():
     a, b, noise, mu = 0.8, 1.3, 0.6, (0.5, -0.4)
-    module = linear_gaussian(a=a, b=b, noise=noise, class_means=mu)
+    module = linear_gaussian(a=a, b=b, noise=noise, condition_means=mu)
     module.z_encoder.scale = module.w_encoder.scale = 0.45  # the true posteriors are up to twice as wide
     x = np.array([[-1.0], [0.3], [2.0]])
     estimate = module.marginal_ll(batch_of(x, [0, 1, 0]), n_mc_samples=20_000).numpy()
@@ -251,7 +258,9 @@ def test_every_importance_sample_is_of_one_spread(n):
 
 
 def test_w_starts_as_a_copy_of_z_where_they_share_a_space():
-    module = DISCOVRModule((5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="class-mean", n_hidden=4)
+    module = DISCOVRModule(
+        (5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="condition-mean", n_hidden=4
+    )
     z, w = dict(module.z_encoder.named_parameters()), dict(module.w_encoder.named_parameters())
     for name, of_z in z.items():
         assert torch.equal(w[name][tuple(slice(n) for n in of_z.shape)], of_z)

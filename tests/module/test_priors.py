@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from discovr_sc.module.priors import PRIORS, ClassMeans
+from discovr_sc.module.priors import PRIORS, ConditionMeans
 
 Z = torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, -1.0]])
 Y = torch.tensor([0, 0, 2])
 
 
-def test_class_means_of_a_batch_are_exact_and_carry_gradients():
-    means = ClassMeans(3, 2)
+def test_condition_means_of_a_batch_are_exact_and_carry_gradients():
+    means = ConditionMeans(3, 2)
     z = Z.clone().requires_grad_()
     result = means(z, Y)
     torch.testing.assert_close(result, torch.tensor([[2.0, 1.0], [0.0, 0.0], [5.0, -1.0]]))
@@ -21,7 +21,7 @@ def test_class_means_of_a_batch_are_exact_and_carry_gradients():
 
 
 def test_an_absent_class_falls_back_to_the_running_mean():
-    means = ClassMeans(3, 2, momentum=0.1)
+    means = ConditionMeans(3, 2, momentum=0.1)
     means(Z, Y)
     result = means(Z[:2] + 10, Y[:2])
     torch.testing.assert_close(result[2], Z[2])  # absent: as first seen
@@ -30,7 +30,7 @@ def test_an_absent_class_falls_back_to_the_running_mean():
 
 
 def test_evaluation_uses_the_mean_over_the_whole_set():
-    means = ClassMeans(3, 2).eval()
+    means = ConditionMeans(3, 2).eval()
     means.fit([(Z[:1], Y[:1]), (Z[1:], Y[1:])])
     torch.testing.assert_close(means(Z * 100, Y), torch.tensor([[2.0, 1.0], [0.0, 0.0], [5.0, -1.0]]))
     assert means.seen.tolist() == [True, False, True]
@@ -38,11 +38,11 @@ def test_evaluation_uses_the_mean_over_the_whole_set():
 
 def test_class_mean_prior_is_a_unit_gaussian_around_the_means():
     means = torch.randn(3, 2)
-    prior = PRIORS["class-mean"](3, 2, 2)(means)
+    prior = PRIORS["condition-mean"](3, 2, 2)(means)
     torch.testing.assert_close(prior.loc, means)
     torch.testing.assert_close(prior.scale, torch.ones(3, 2))
     with pytest.raises(ValueError, match=r"n_latent_z=10 and n_latent_w=2.*'mapped'"):
-        PRIORS["class-mean"](3, 10, 2)
+        PRIORS["condition-mean"](3, 10, 2)
 
 
 def test_separable_prior_is_on_in_its_own_block():

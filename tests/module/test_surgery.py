@@ -34,7 +34,7 @@ def outputs(module, seed=1):
     batch = torch.randint(0, 2, (10, 1), generator=generator) if module.n_cats[-1] > 1 else torch.zeros(10, 1).long()
     given = Given(x.sum(1, keepdim=True), (*codes, batch), torch.randn(10, 1, generator=generator))
     y = torch.randint(0, 2, (10,), generator=generator)
-    q = module.inference(x, y, given, use_means=True)
+    q = module.inference(x, y, given, use_mean=True)
     joint = module.joint(q, given)
     parts = [q["z"], q["w"][:, :2], joint["px"].mu, joint["px"].theta.expand(10, 6), joint["pz"].loc]
     return parts + ([joint["pw"].loc, joint["pw"].scale] if "pw" in joint else [])
@@ -47,7 +47,7 @@ def outputs(module, seed=1):
 @pytest.mark.parametrize(
     ("cls", "settings"),
     [
-        (DISCOVRModule, {"prior": "class-mean"}),
+        (DISCOVRModule, {"prior": "condition-mean"}),
         (DISCOVRModule, {"prior": "mapped"}),
         (DISCOVRModule, {"prior": "learned", "dispersion": "gene-batch"}),
         (DISCOVRModule, {"prior": "standard"}),
@@ -70,7 +70,7 @@ def test_one_batch_that_becomes_two_keeps_its_answers():
     old, new = build(n_batch=1), build(n_batch=2, seed=5)
     grow(old, new)
     x, given = torch.ones(4, 6), Given(torch.full((4, 1), 6.0), (torch.zeros(4, 1).long(),) * 3, torch.zeros(4, 1))
-    q_old, q_new = (module.inference(x, torch.zeros(4).long(), given, use_means=True) for module in (old, new))
+    q_old, q_new = (module.inference(x, torch.zeros(4).long(), given, use_mean=True) for module in (old, new))
     torch.testing.assert_close(q_new["z"], q_old["z"])
     torch.testing.assert_close(
         new.decode(q_new["z"], q_new["w"], given).mu, old.decode(q_old["z"], q_old["w"], given).mu
@@ -110,7 +110,7 @@ def test_what_is_not_trained_keeps_its_statistics():
     module = build()
     set_training_mode(module, {"decoder.body.fc_layers.Layer 0.1.weight": None})
     assert module.training
-    assert not module.class_means.training
+    assert not module.condition_means.training
     norms = {name: part.training for name, part in module.named_modules() if isinstance(part, torch.nn.BatchNorm1d)}
     assert {name for name, training in norms.items() if training} == {"decoder.body.fc_layers.Layer 0.1"}
     set_training_mode(module, None)

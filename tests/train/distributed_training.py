@@ -18,7 +18,7 @@ MAX_EPOCHS, BATCH_SIZE = 60, 64
 
 
 def train(devices: int, **kwargs) -> dict:
-    """Train on simulated counts, with a prior that uses the class means and with the adversary."""
+    """Train on simulated counts, with a prior that uses the condition means and with the adversary."""
     torch.set_num_threads(1)
     scvi.settings.seed = 0
     adata = simulate_counts(n_cells=1200, n_genes=40, n_types=3, n_effect_genes=10, seed=1)
@@ -42,7 +42,7 @@ def train(devices: int, **kwargs) -> dict:
         "n_epochs": model.trainer.current_epoch,
         "type_probe": probe(z, adata.obs["cell_type"].to_numpy()).accuracy,
         "condition_probe": probe(z, adata.obs["condition"].to_numpy()).accuracy,
-        "class_means": model.module.class_means.means.flatten().tolist(),
+        "condition_means": model.module.condition_means.means.flatten().tolist(),
         "weights": torch.cat([p.flatten() for p in model.module.parameters()]).tolist(),
     }
 

@@ -24,7 +24,7 @@ def test_two_processes_learn_what_one_does(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "WORLD_SIZE", "NODE_RANK")}
     subprocess.run([sys.executable, SCRIPT, tmp_path], check=True, env=environment, cwd=tmp_path, timeout=600)
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
-    for key in ("weights", "class_means"):
+    for key in ("weights", "condition_means"):
         np.testing.assert_allclose(first[key], second[key], rtol=1e-4, atol=1e-5)
     assert first["n_epochs"] == second["n_epochs"]
 

@@ -19,7 +19,7 @@ class PressCtrlC(Callback):
 
 def test_ctrl_c_leaves_a_usable_model(counts, tmp_path):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, n_latent_z=2, prior="class-mean", n_hidden=8)
+    model = DISCOVR(counts, n_latent_z=2, prior="condition-mean", n_hidden=8)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.warns(UserWarning, match="interrupted in epoch 2"):
         model.train(max_epochs=100, enable_progress_bar=False, callbacks=[PressCtrlC()])
@@ -30,7 +30,7 @@ def test_ctrl_c_leaves_a_usable_model(counts, tmp_path):
     assert np.isfinite(z).all()
     codes = counts.obs["condition"].cat.codes.to_numpy()[model.train_indices]
     means = np.stack([z[model.train_indices][codes == k].mean(0) for k in range(3)])
-    np.testing.assert_allclose(model.module.class_means.means.numpy(), means, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.module.condition_means.means.numpy(), means, rtol=1e-4, atol=1e-6)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(DISCOVR.load(tmp_path / "model", counts).get_latent_representation(), z)
 

@@ -73,12 +73,12 @@ class BareLoop:
         nn.utils.clip_grad_norm_(self.adversary.parameters(), 50.0)
         self.adversary_optimizer.step()
 
-        class_means = (labels.T @ z) / labels.sum(0).unsqueeze(-1)
+        condition_means = (labels.T @ z) / labels.sum(0).unsqueeze(-1)
         loss = (
             -0.9 * Normal(reconstruction, NOISE_SCALE).log_prob(x).sum(-1)
             - 0.1 * Normal(from_z, NOISE_SCALE).log_prob(x).sum(-1)
             + 0.2 * kl_divergence(qz, Normal(0.0, 1.0)).sum(-1)
-            + 0.2 * kl_divergence(qw, Normal(class_means[y], 1.0)).sum(-1)
+            + 0.2 * kl_divergence(qw, Normal(condition_means[y], 1.0)).sum(-1)
         ).mean() - 8.0 * cross_entropy(self.adversary(from_z), y)
         self.model_optimizer.zero_grad()
         loss.backward()

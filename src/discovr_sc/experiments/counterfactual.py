@@ -71,12 +71,12 @@ class DiscovrPredictor:
     def __init__(self, model: DISCOVR, seed: int):
         self.model = model
         self.seed = seed
-        self.others = {"unlabelled": {}, "new_noise": {"labels_key": TYPE, "keep_noise": False}}
+        self.others = {"unlabelled": {}, "new_noise": {"cell_type_key": TYPE, "keep_noise": False}}
         self.others |= {way: {"by": way} for way in model.counterfactual_ways[1:]}
 
     def __call__(self, controls: AnnData, name: str | None = None) -> np.ndarray:
         """Predicted cells, as log counts."""
-        settings = {"labels_key": TYPE} if name is None else self.others[name]
+        settings = {"cell_type_key": TYPE} if name is None else self.others[name]
         predicted = self.model.predict_counterfactual(
             controls, target=TARGET, kind="counts", indices=_repeated(controls), seed=self.seed, **settings
         )

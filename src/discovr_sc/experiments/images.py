@@ -71,7 +71,7 @@ def mixed_color(images: np.ndarray) -> np.ndarray:
 def evaluate_digits(run: Run) -> dict[str, float]:
     """Metrics of a run on coloured MNIST, on test digits."""
     x = images_of(run.evaluation)
-    marginal = run.model.get_reconstruction(run.evaluation, kind="marginal", give_mean=True, batch_size=BATCH)
+    marginal = run.model.get_reconstruction(run.evaluation, kind="marginal", use_mean=True, batch_size=BATCH)
     z = [run.model.get_latent_representation(adata, batch_size=BATCH) for adata in (run.train, run.evaluation)]
     return {
         "marginal_rmse": metrics.marginal_rmse(marginal, mixed_color(x)),
@@ -97,7 +97,7 @@ def shared_information(run: Run) -> float:
     z, w = (
         np.concatenate(
             [
-                run.model.get_latent_representation(adata, kind=kind, give_mean=False, batch_size=BATCH)
+                run.model.get_latent_representation(adata, kind=kind, use_mean=False, batch_size=BATCH)
                 for adata in (run.train, run.evaluation)
             ]
         )
@@ -145,7 +145,7 @@ def _sketch(run: Run, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Images as bytes."""
     arrays = {"x": run.evaluation.obsm["x"][rows]}
     for kind in ("full", "marginal"):
-        images = run.model.get_reconstruction(run.evaluation, rows, kind=kind, give_mean=True)
+        images = run.model.get_reconstruction(run.evaluation, rows, kind=kind, use_mean=True)
         arrays[kind] = np.round(255 * images).astype(np.uint8)
     return arrays
 

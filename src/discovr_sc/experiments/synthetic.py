@@ -49,7 +49,7 @@ def latents_of(run: Run) -> Latents:
     """Latents of the evaluation data: of the model, or of the analytic posterior."""
     y = run.evaluation.obs["condition"].cat.codes.to_numpy()
     if run.model is not None:
-        z, w = (run.model.get_latent_representation(run.evaluation, kind=k, give_mean=False) for k in ("z", "w"))
+        z, w = (run.model.get_latent_representation(run.evaluation, kind=k, use_mean=False) for k in ("z", "w"))
         return Latents(z, w, run.model.get_latent_representation(run.evaluation), y)
     if "plane" in run.evaluation.obsm:
         # Swiss roll: the plane is what labels share, the length what they split.

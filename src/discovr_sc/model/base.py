@@ -356,11 +356,11 @@ class DisentangledModel(
     def _after_training(self, datamodule) -> None:
         """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
         if self.adata is None:
-            self.module.fit_class_means(datamodule.train_dataloader())
+            self.module.fit_condition_means(datamodule.train_dataloader())
             return
         if self.trainable_ is None:
             labelled = self.train_indices[self._condition_codes()[self.train_indices] >= 0]
-            self.module.fit_class_means(self._make_data_loader(self.adata, indices=labelled))
+            self.module.fit_condition_means(self._make_data_loader(self.adata, indices=labelled))
         self.trained_on_ = fingerprint(self.adata)
 
     def _has_training_data(self) -> bool:

@@ -150,7 +150,7 @@ class DIVA(Baseline):
 
 
 class CCVAE(Baseline):
-    """Characteristic-capturing VAE; takes ``z_prior`` and ``n_classifier_samples``.
+    """Characteristic-capturing VAE; takes ``prior_z`` and ``n_classifier_samples``.
 
     See :class:`Baseline` for the other arguments.
 

@@ -43,7 +43,7 @@ class CounterfactualMixin:
         kind: Literal["scale", "counts"] = "scale",
         by: Literal["analogy", "neighbors", "prior", "posterior"] | None = None,
         n_neighbors: int = N_NEIGHBORS,
-        labels_key: str | None = None,
+        cell_type_key: str | None = None,
         keep_noise: bool = True,
         seed: int = 0,
         batch_size: int | None = None,
@@ -77,7 +77,7 @@ class CounterfactualMixin:
         n_neighbors
             For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample; a tenth of
             the training cells of a condition at most.
-        labels_key
+        cell_type_key
             For ``by="analogy"``: column of the model's ``obs`` with kinds of cells, such as the cell type. A like cell
             and its counterpart are then of one kind, and half of the like cells are found among those of the cell's own
             condition. Give it where a kind is missing from the target condition: z has to put such cells beside others,
@@ -113,15 +113,17 @@ class CounterfactualMixin:
             raise ValueError(f"kind={kind!r} is not known; choose from {list(N_SAMPLES)}.")
         if kind == "counts" and not self.module.likelihood.counts:
             raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
-        if labels_key is not None and (by or self.counterfactual_ways[0]) != "analogy":
-            raise ValueError(f"labels_key={labels_key!r} does nothing with by={by!r}; leave it out, or by='analogy'.")
+        if cell_type_key is not None and (by or self.counterfactual_ways[0]) != "analogy":
+            raise ValueError(
+                f"cell_type_key={cell_type_key!r} does nothing with by={by!r}; leave it out, or by='analogy'."
+            )
         n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
         check_whole_number("n_samples", n_samples, at_least=1)
         code = self._condition_code(target, "target")
         adata = self._validate_anndata(adata)
         parts = []
         with seeded(seed):
-            way = self._way(by, code, n_neighbors, labels_key)
+            way = self._way(by, code, n_neighbors, cell_type_key)
             for tensors in self._batches(adata, indices, batch_size, n_samples=n_samples):
                 own, under = self._own_and_under(tensors, code, way, n_samples)
                 px = self._decode(under)
@@ -134,8 +136,8 @@ class CounterfactualMixin:
                     values = px.sample()
                 parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
         settings = {"target": target, "by": by or self.counterfactual_ways[0], "n_samples": n_samples}
-        if labels_key is not None:
-            settings["labels_key"] = labels_key
+        if cell_type_key is not None:
+            settings["cell_type_key"] = cell_type_key
         if kind == "counts":
             settings["keep_noise"] = keep_noise
         return self._as_anndata(adata, indices, np.concatenate(parts), kind, settings)
@@ -148,7 +150,7 @@ class CounterfactualMixin:
             raise ValueError(f"{argument}={condition!r} is not one of the model's conditions; choose from {known}.")
         return known.index(condition)
 
-    def _way(self, by: str | None, code: int, n_neighbors: int, labels_key: str | None = None) -> Callable:
+    def _way(self, by: str | None, code: int, n_neighbors: int, cell_type_key: str | None = None) -> Callable:
         """How w is chosen for a condition."""
         by = by or self.counterfactual_ways[0]
         if by not in self.counterfactual_ways:
@@ -161,7 +163,7 @@ class CounterfactualMixin:
         moments = self._moments_by_condition(by, code)
         if by == "neighbors":
             return FromNeighbors(moments, code, n_neighbors)
-        kinds = None if labels_key is None else self._kinds_by_condition(labels_key)
+        kinds = None if cell_type_key is None else self._kinds_by_condition(cell_type_key)
         return ByAnalogy(moments, code, n_neighbors, names=list(self.conditions), kinds=kinds)
 
     def _cells_and_codes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -169,15 +171,15 @@ class CounterfactualMixin:
         cells = np.sort(self.train_indices) if self._has_training_data() else np.arange(self.adata.n_obs)
         return cells, self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()[cells]
 
-    def _kinds_by_condition(self, labels_key: str) -> dict[int, np.ndarray]:
+    def _kinds_by_condition(self, cell_type_key: str) -> dict[int, np.ndarray]:
         """Labels of the training cells, by condition."""
-        if labels_key not in self.adata.obs:
+        if cell_type_key not in self.adata.obs:
             raise KeyError(
-                f"labels_key {labels_key!r} is not a column of the model's adata.obs; it has "
+                f"cell_type_key {cell_type_key!r} is not a column of the model's adata.obs; it has "
                 f"{list(self.adata.obs.columns)}."
             )
         cells, codes = self._cells_and_codes()
-        labels = self.adata.obs[labels_key].astype(str).to_numpy()[cells]
+        labels = self.adata.obs[cell_type_key].astype(str).to_numpy()[cells]
         return {int(k): labels[codes == k] for k in np.unique(codes[codes >= 0])}
 
     def _moments_by_condition(self, by: str, code: int) -> dict[int, tuple[np.ndarray, ...]]:

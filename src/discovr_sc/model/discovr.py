@@ -79,7 +79,7 @@ class DISCOVR(DisentangledModel):
         Of the mixture of Gaussians that is the prior of z, so that kinds of cells may lie apart; 1 is N(0, I), the
         paper's. By default 20 for counts, otherwise 1.
     prior
-        p(w | y): ``"class-mean"`` is N(mu_k, I) around the class mean of z (needs equal sizes), ``"mapped"`` a small
+        p(w | y): ``"condition-mean"`` is N(mu_k, I) around the condition mean of z (needs equal sizes), ``"mapped"`` a small
         network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
         off or on per condition.
     adversary
@@ -136,7 +136,7 @@ class DISCOVR(DisentangledModel):
         narrow_z: int = 1,
         mmd_bandwidths: Sequence[float] = BANDWIDTHS,
         n_components_z: int | None = None,
-        prior: Literal["class-mean", "mapped", "learned", "standard", "separable"] = "learned",
+        prior: Literal["condition-mean", "mapped", "learned", "standard", "separable"] = "learned",
         adversary: Literal["reconstruction", "latent", "both"] = "both",
         network_adversary: Literal["mlp", "cnn", "larsen"] | None = None,
         n_hidden_adversary: int | None = 128,
@@ -191,7 +191,7 @@ class DISCOVR(DisentangledModel):
             "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
             "zero_inflation": "gene-cell",
             "n_components_z": 1,
-            "prior": "class-mean" if same_size else "mapped",
+            "prior": "condition-mean" if same_size else "mapped",
             "adversary": "reconstruction",
             # "All other neural networks are formulated as MLPs", on images, too.
             "network_adversary": "mlp",

@@ -42,7 +42,7 @@ class QueryMixin:
         indices: Sequence[int] | None = None,
         *,
         kind: LatentKind = "z",
-        give_mean: bool = True,
+        use_mean: bool = True,
         return_dist: bool = False,
         batch_size: int | None = None,
         dataloader: Iterable[dict[str, torch.Tensor]] | None = None,
@@ -59,7 +59,7 @@ class QueryMixin:
             Rows to take; all by default.
         kind
             ``"z"``: shared by all conditions. ``"w"``: what the condition adds. ``"zw"``: both, z first.
-        give_mean
+        use_mean
             The posterior mean, or else one sample.
         return_dist
             Return means and variances.
@@ -81,13 +81,13 @@ class QueryMixin:
         if kind not in ("z", "w", "zw"):
             raise ValueError(f"kind={kind!r} is not known; choose 'z', 'w' or 'zw'.")
         if dataloader is None:
-            by_moments = return_dist or give_mean
+            by_moments = return_dist or use_mean
             dataloader = self._batches(adata, indices, batch_size, sparse=by_moments and self.module.reads_sparse(kind))
         parts: list[tuple[torch.Tensor, ...]] = []
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows are in beta
             for tensors in dataloader:
-                if return_dist or give_mean:
+                if return_dist or use_mean:
                     moments = self.module.latent_moments(tensors, kind)
                     picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
                     parts.append(tuple(torch.cat(columns, dim=-1).cpu() for columns in zip(*picked, strict=True)))
@@ -157,7 +157,7 @@ class QueryMixin:
 
     def disentanglement_report(
         self,
-        labels_key: str | None = None,
+        cell_type_key: str | None = None,
         *,
         probes: Sequence[str] = ("linear", "knn", "boosting", "mlp"),
         estimators: Sequence[str] = ("knn",),
@@ -170,7 +170,7 @@ class QueryMixin:
 
         Parameters
         ----------
-        labels_key
+        cell_type_key
             Column of ``obs`` with what the conditions share, such as the cell type.
         probes
             Classifiers; see :func:`discovr_sc.metrics.probe`.
@@ -191,7 +191,7 @@ class QueryMixin:
         (['w', 'z', 'zw'], ['cell_type', 'condition'], ['held-out', 'train'])
         """
         self._check_if_trained(warn=False)
-        return disentanglement_report(self, labels_key, probes=probes, estimators=estimators, seed=seed)
+        return disentanglement_report(self, cell_type_key, probes=probes, estimators=estimators, seed=seed)
 
     def get_elbo(self, *args, **kwargs):
         """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell.
@@ -314,7 +314,7 @@ class QueryMixin:
         indices: Sequence[int] | None = None,
         *,
         kind: ReconstructionKind = "full",
-        give_mean: bool = False,
+        use_mean: bool = False,
         n_samples: int = 1,
         return_mean: bool = True,
         batch_size: int | None = None,
@@ -327,7 +327,7 @@ class QueryMixin:
             See :meth:`get_latent_representation`.
         kind
             ``"full"`` from both latents, ``"marginal"`` from z, w averaged out.
-        give_mean
+        use_mean
             Decode the posterior means of the latents, in place of samples.
         n_samples
             Posterior samples of the latents.
@@ -346,12 +346,12 @@ class QueryMixin:
         self._check_if_trained(warn=False)
         _check_kind(kind)
         check_whole_number("n_samples", n_samples, at_least=1)
-        if give_mean and n_samples != 1:
-            raise ValueError(f"n_samples={n_samples}: there is one posterior mean; leave n_samples out with give_mean.")
+        if use_mean and n_samples != 1:
+            raise ValueError(f"n_samples={n_samples}: there is one posterior mean; leave n_samples out with use_mean.")
         likelihood = self.module.likelihood_of(kind)
         parts = []
         for tensors in self._batches(adata, indices, batch_size, n_samples=n_samples):
-            _, p = self._forward(tensors, n_samples, kind, give_mean)
+            _, p = self._forward(tensors, n_samples, kind, use_mean)
             px = p["px"] if isinstance(p["px"], torch.Tensor) else likelihood.reconstruction(p["px"])
             parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
         cell_axis = 1 if n_samples > 1 and not return_mean else 0
@@ -451,11 +451,11 @@ class QueryMixin:
             )
 
     def _forward(
-        self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind, use_means: bool = False
+        self, tensors: dict[str, torch.Tensor], n_samples: int, kind: ReconstructionKind, use_mean: bool = False
     ):
         return self.module.forward(
             tensors,
-            inference_kwargs={"n_samples": n_samples, "use_means": use_means},
+            inference_kwargs={"n_samples": n_samples, "use_mean": use_mean},
             generative_kwargs={"kind": kind},
             compute_loss=False,
         )

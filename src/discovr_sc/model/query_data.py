@@ -38,7 +38,7 @@ class QueryDataMixin(ArchesMixin):
 
         Training then changes only what belongs to the new categories: their columns of the decoders and, with
         ``encode_covariates``, of the encoders; with ``dispersion="gene-batch"`` their dispersions. The adversary plays
-        on. All else is as in the reference, batch normalisation and class means included, so that cells of the old
+        on. All else is as in the reference, batch normalisation and condition means included, so that cells of the old
         batches keep their latents and reconstructions. (scvi-tools' own freezing would also train the columns
         of the conditions, and with them the w of old cells.)
 
@@ -209,7 +209,7 @@ class QueryDataMixin(ArchesMixin):
         model.module.condition_probs.copy_(self._grown_probs(model, n_old, adata.n_obs))
         new_rows = np.arange(joined.n_obs - adata.n_obs, joined.n_obs)
         model.module.eval()  # batch normalisation is not to learn from the new cells alone
-        model.module.fit_class_means(model._make_data_loader(joined, indices=new_rows))
+        model.module.fit_condition_means(model._make_data_loader(joined, indices=new_rows))
         if old is None:
             model._train_only(is_new)
         if max_epochs is None:

@@ -26,7 +26,7 @@ COLUMNS = ["split", "latent", "of", "metric", "value", "low", "high", "null_high
 
 def disentanglement_report(
     model: DisentangledModel,
-    labels_key: str | None,
+    cell_type_key: str | None,
     *,
     probes: Sequence[str],
     estimators: Sequence[str],
@@ -39,12 +39,14 @@ def disentanglement_report(
             "the report tells training cells from held-out ones and so needs the AnnData that the model was trained "
             "on; load the model with it."
         )
-    columns = _conditions(model) | ({} if labels_key is None else {labels_key: _shared_labels(adata, labels_key)})
+    columns = _conditions(model) | (
+        {} if cell_type_key is None else {cell_type_key: _shared_labels(adata, cell_type_key)}
+    )
     splits = list(_splits(model))
     labels = {key: _without_rare(key, column, splits) for key, column in columns.items()}
     with seeded(seed):
         means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
-        samples = {latent: model.get_latent_representation(kind=latent, give_mean=False) for latent in model.latents}
+        samples = {latent: model.get_latent_representation(kind=latent, use_mean=False) for latent in model.latents}
 
     rows: list[dict[str, Any]] = []
     for split, train, cells in splits:
@@ -73,11 +75,11 @@ def _conditions(model: DisentangledModel) -> dict[str, pd.Series]:
 
 def _shared_labels(adata: AnnData, key: str) -> pd.Series:
     if key not in adata.obs:
-        raise KeyError(f"labels_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+        raise KeyError(f"cell_type_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
     if adata.obs[key].isna().any():
-        raise ValueError(f"labels_key {key!r} has missing values; fill them in or drop these cells.")
+        raise ValueError(f"cell_type_key {key!r} has missing values; fill them in or drop these cells.")
     if adata.obs[key].nunique() > adata.n_obs / 2:
-        raise ValueError(f"labels_key {key!r} has {adata.obs[key].nunique()} different values; it needs groups.")
+        raise ValueError(f"cell_type_key {key!r} has {adata.obs[key].nunique()} different values; it needs groups.")
     return adata.obs[key]
 
 

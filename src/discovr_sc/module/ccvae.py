@@ -20,13 +20,13 @@ class CCVAEModule(DIVAModule):
     q(y|x) = E q(y|w) is estimated with ``n_classifier_samples`` samples of w, that of the weight's numerator among them
     (this bounds the weight by their number: a flipped label could else blow it up); and the gradient of the weight's
     numerator reaches the classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition,
-    p(z|y), which the original does not: ``z_prior="standard"`` gives the original's N(0, I).
+    p(z|y), which the original does not: ``prior_z="standard"`` gives the original's N(0, I).
 
     Parameters
     ----------
     *args, **kwargs
         See :class:`DisentangledModule`.
-    z_prior
+    prior_z
         ``"learned"``: p(z | y) with free parameters per condition. ``"standard"``: N(0, I).
     n_classifier_samples
         Samples of w behind q(y | x).
@@ -34,28 +34,28 @@ class CCVAEModule(DIVAModule):
     Examples
     --------
     >>> from discovr_sc.module import CCVAEModule
-    >>> module = CCVAEModule((50,), n_conditions=2, n_latent_z=3, z_prior="standard")
-    >>> module.z_prior().loc.tolist()
+    >>> module = CCVAEModule((50,), n_conditions=2, n_latent_z=3, prior_z="standard")
+    >>> module.prior_z().loc.tolist()
     [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
 
-    def __init__(self, *args, z_prior: str = "learned", n_classifier_samples: int = 100, **kwargs):
-        if z_prior not in ("learned", "standard"):
-            raise ValueError(f"z_prior={z_prior!r} is not known; choose 'learned' or 'standard'.")
+    def __init__(self, *args, prior_z: str = "learned", n_classifier_samples: int = 100, **kwargs):
+        if prior_z not in ("learned", "standard"):
+            raise ValueError(f"prior_z={prior_z!r} is not known; choose 'learned' or 'standard'.")
         if n_classifier_samples < 1:
             raise ValueError(f"n_classifier_samples={n_classifier_samples}; give at least 1.")
-        self._z_prior = z_prior
+        self._prior_z = prior_z
         self.n_classifier_samples = n_classifier_samples
         super().__init__(*args, **kwargs)
 
     def build_networks(self) -> None:
         """Add the prior of z."""
         super().build_networks()
-        self.z_prior = PRIORS[self._z_prior](self.n_conditions, self.n_latent_z, self.n_latent_z)
+        self.prior_z = PRIORS[self._prior_z](self.n_conditions, self.n_latent_z, self.n_latent_z)
 
     def latent_priors(self, q):
         """p(z | y) and p(w | y), for every cell."""
-        return super().latent_priors(q) | {"pz": rows(self.z_prior(None), q["y"])}
+        return super().latent_priors(q) | {"pz": rows(self.prior_z(None), q["y"])}
 
     def objective(self, x, q, p, logits):
         """E[r (log p(x|z,w) - log q(y|w) - KL_z - KL_w)] + log q(y|x), with r = q(y|w)/q(y|x), negated."""

@@ -87,7 +87,7 @@ class FromPrior:
 
     def __call__(self, module, x: Tensor, given: Given, q: dict, target: Tensor) -> Decodable:
         """See :meth:`FromPosterior.__call__`."""
-        w = draw(rows(module.prior(module.class_means.means), target), _n_samples(q["z"]))
+        w = draw(rows(module.prior(module.condition_means.means), target), _n_samples(q["z"]))
         return Decodable(Pair(q["z"], w), given)
 
 

@@ -30,10 +30,10 @@ class CVAEModule(DisentangledModule):
             self.n_latent_z + self.n_conditions, self.likelihood.heads, self.n_cats, self.n_cont
         )
 
-    def _regular_inference(self, x, y, given, n_samples=1, use_means=False, generator=None, spread=1.0):
+    def _regular_inference(self, x, y, given, n_samples=1, use_mean=False, generator=None, spread=1.0):
         """See :meth:`DisentangledModule._regular_inference`; w is the condition, one-hot."""
         qz = self.encode(self.z_encoder, "z", self.likelihood.encode(x), y, given)
-        z = draw(qz, n_samples, use_means, generator, spread)
+        z = draw(qz, n_samples, use_mean, generator, spread)
         w = one_hot(y, self.n_conditions).to(z.dtype).expand(*z.shape[:-1], -1)
         return {"qz": qz, "z": z, "w": w, "y": y}
 

@@ -203,7 +203,7 @@ class DISCOVRModule(DisentangledModule):
         """Log p(x) of the model of z alone, ``(n,)``, by importance sampling."""
         x, given = self.data(tensors), self._given(tensors)
         y = torch.zeros(len(x), dtype=torch.long, device=x.device)  # z does not depend on it
-        qz = self.inference(x, y, given, use_means=True)["qz"]
+        qz = self.inference(x, y, given, use_mean=True)["qz"]
         pz = standard_normal_like(qz) if self.prior_z is None else self.prior_z()
         generator = torch.Generator(x.device).manual_seed(0)
         log_weights = []

@@ -138,7 +138,7 @@ class EvidenceMixin:
 
     def posteriors(self, x: Tensor, y: Tensor, given: Given, latents: Sequence[str]) -> dict[str, Normal]:
         """Posteriors of latents at the means of those that they depend on, by name."""
-        q = self.inference(x, y, given, use_means=True)
+        q = self.inference(x, y, given, use_mean=True)
         return {latent: q[f"q{latent}"] for latent in latents}
 
     def reads_sparse(self, latents: Sequence[str]) -> bool:
@@ -150,7 +150,7 @@ class EvidenceMixin:
         x, given = self.data(tensors), self._given(tensors)
         probs = torch.softmax(self.log_joint(tensors), dim=-1)
         posteriors = [
-            self.inference(x, torch.full((len(x),), k, device=x.device), given, use_means=True)
+            self.inference(x, torch.full((len(x),), k, device=x.device), given, use_mean=True)
             for k in range(self.n_conditions)
         ]
         averages = {}

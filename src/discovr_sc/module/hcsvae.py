@@ -45,15 +45,15 @@ class HCSVAEModule(CSVAEModule):
         self.u_decoder = self.networks.latent_decoder(n_zw, n_u)
         self.decoder = self.networks.decoder(n_u, self.likelihood.heads, self.n_cats, self.n_cont)
 
-    def _regular_inference(self, x, y, given, n_samples=1, use_means=False, generator=None, spread=1.0):
+    def _regular_inference(self, x, y, given, n_samples=1, use_mean=False, generator=None, spread=1.0):
         """See :meth:`DisentangledModule._regular_inference`; adds u, from which z and w are inferred."""
         qu = self.encode(self.u_encoder, "u", self.likelihood.encode(x), y, given)
-        u = draw(qu, n_samples, use_means, generator, spread)
+        u = draw(qu, n_samples, use_mean, generator, spread)
         outputs = {"qu": qu, "u": u, "y": y}
         for latent, encoder in (("z", self.z_encoder), ("w", self.w_encoder)):
             q = self.encode(encoder, latent, u, y, given)
             # u has the samples' axis already
-            outputs |= {f"q{latent}": q, latent: draw(q, 1, use_means, generator, spread)}
+            outputs |= {f"q{latent}": q, latent: draw(q, 1, use_mean, generator, spread)}
         return outputs
 
     def joint(self, q, given):

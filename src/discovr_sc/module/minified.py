@@ -29,7 +29,7 @@ class MinifiedMixin(BaseMinifiedModeModuleClass):
         qzv: Tensor,
         y: Tensor,
         n_samples: int = 1,
-        use_means: bool = False,
+        use_mean: bool = False,
         generator: torch.Generator | None = None,
     ) -> dict[str, Tensor | Distribution]:
         """See :meth:`DisentangledModule._regular_inference`; y is -1 where unknown."""
@@ -37,7 +37,7 @@ class MinifiedMixin(BaseMinifiedModeModuleClass):
         sizes = [self.n_latent_z, self.n_latent_w]
         for latent, loc, variance in zip("zw", qzm.split(sizes, -1), qzv.split(sizes, -1), strict=True):
             q = Normal(loc, variance.sqrt(), validate_args=False)
-            outputs |= {f"q{latent}": q, latent: draw(q, n_samples, use_means, generator)}
+            outputs |= {f"q{latent}": q, latent: draw(q, n_samples, use_mean, generator)}
         return outputs
 
     @torch.inference_mode()
@@ -46,5 +46,5 @@ class MinifiedMixin(BaseMinifiedModeModuleClass):
         """See :meth:`EvidenceMixin.latent_moments`."""
         if self.minified_data_type is None:
             return super().latent_moments(tensors, latents)
-        q = self.inference(**self._cached_inference_input(tensors), use_means=True)
+        q = self.inference(**self._cached_inference_input(tensors), use_mean=True)
         return {latent: (q[f"q{latent}"].loc, q[f"q{latent}"].variance) for latent in latents}

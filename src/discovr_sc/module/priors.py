@@ -1,7 +1,7 @@
 """Priors p(w | y): objects that give one Gaussian per condition; and the mixture that may be the prior p(z).
 
-``uses_class_means`` tells whether they hang on the class means of z, ``can_grow`` whether a trained one can get a row
-for one more condition.
+``uses_condition_means`` tells whether they hang on the condition means of z, ``can_grow`` whether a trained one can get a
+row for one more condition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.functional import softplus
 from discovr_sc.module.gaussians import Mixture
 
 
-class ClassMeans(nn.Module):
+class ConditionMeans(nn.Module):
     """The mean of z in every condition, mu_k, that centres the prior of w.
 
     In training it is the mean over the mini-batch, with its gradient: that is the coupling of z and w
@@ -102,7 +102,7 @@ class SumOverRanks(torch.autograd.Function):
 class ClassMeanPrior(nn.Module):
     """N(mu_k, I): the paper's prior, for z and w of one size."""
 
-    uses_class_means = True
+    uses_condition_means = True
     in_space_of_z = True
     can_grow = True
 
@@ -110,19 +110,19 @@ class ClassMeanPrior(nn.Module):
         super().__init__()
         if n_latent_z != n_latent_w:
             raise ValueError(
-                f"prior='class-mean' centres w on the class means of z and so needs equal sizes, but n_latent_z="
+                f"prior='condition-mean' centres w on the condition mean of z and so needs equal sizes, but n_latent_z="
                 f"{n_latent_z} and n_latent_w={n_latent_w}; use prior='mapped', or set both to one size."
             )
 
-    def forward(self, class_means: Tensor) -> Normal:
-        """Gaussians of shape ``(K, n_latent_w)`` from the class means of z, ``(K, n_latent_z)``."""
-        return Normal(class_means, torch.ones_like(class_means), validate_args=False)
+    def forward(self, condition_means: Tensor) -> Normal:
+        """Gaussians of shape ``(K, n_latent_w)`` from the condition means of z, ``(K, n_latent_z)``."""
+        return Normal(condition_means, torch.ones_like(condition_means), validate_args=False)
 
 
 class MappedPrior(nn.Module):
     """A small network of mu_k gives mean and scale: the paper's footnote, for z and w of different sizes."""
 
-    uses_class_means = True
+    uses_condition_means = True
     in_space_of_z = False
     can_grow = True
 
@@ -130,16 +130,16 @@ class MappedPrior(nn.Module):
         super().__init__()
         self.network = nn.Sequential(nn.Linear(n_latent_z, n_hidden), nn.ReLU(), nn.Linear(n_hidden, 2 * n_latent_w))
 
-    def forward(self, class_means: Tensor) -> Normal:
-        """Gaussians of shape ``(K, n_latent_w)`` from the class means of z, ``(K, n_latent_z)``."""
-        loc, raw_scale = self.network(class_means).chunk(2, dim=-1)
+    def forward(self, condition_means: Tensor) -> Normal:
+        """Gaussians of shape ``(K, n_latent_w)`` from the condition means of z, ``(K, n_latent_z)``."""
+        loc, raw_scale = self.network(condition_means).chunk(2, dim=-1)
         return Normal(loc, softplus(raw_scale) + 1e-4, validate_args=False)
 
 
 class LearnedPrior(nn.Module):
     """Free mean and scale for every condition."""
 
-    uses_class_means = False
+    uses_condition_means = False
     in_space_of_z = False
     can_grow = True
 
@@ -148,7 +148,7 @@ class LearnedPrior(nn.Module):
         self.loc = nn.Parameter(torch.randn(n_conditions, n_latent_w))
         self.log_scale = nn.Parameter(torch.zeros(n_conditions, n_latent_w))
 
-    def forward(self, class_means: Tensor | None = None) -> Normal:
+    def forward(self, condition_means: Tensor | None = None) -> Normal:
         """Gaussians of shape ``(K, n_latent_w)``."""
         return Normal(self.loc, self.log_scale.exp(), validate_args=False)
 
@@ -156,7 +156,7 @@ class LearnedPrior(nn.Module):
 class FixedPrior(nn.Module):
     """Gaussians that training leaves alone."""
 
-    uses_class_means = False
+    uses_condition_means = False
     in_space_of_z = False
 
     def __init__(self, loc: Tensor, scale: Tensor):
@@ -166,7 +166,7 @@ class FixedPrior(nn.Module):
         # Where every condition has a place of its own, there is none for one more.
         self.can_grow = bool((loc == loc[0]).all())
 
-    def forward(self, class_means: Tensor | None = None) -> Normal:
+    def forward(self, condition_means: Tensor | None = None) -> Normal:
         """Gaussians of shape ``(K, n_latent_w)``."""
         return Normal(self.loc, self.scale, validate_args=False)
 
@@ -231,7 +231,7 @@ def means_of_priors(module: nn.Module) -> list[nn.Parameter]:
 
 
 PRIORS = {
-    "class-mean": ClassMeanPrior,
+    "condition-mean": ClassMeanPrior,
     "mapped": MappedPrior,
     "learned": LearnedPrior,
     "standard": standard_prior,

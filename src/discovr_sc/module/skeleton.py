@@ -18,7 +18,7 @@ from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
 from discovr_sc.module.minified import MinifiedMixin
 from discovr_sc.module.networks import ADVERSARIES, ADVERSARY_NETWORKS, NETWORKS, Adversary
-from discovr_sc.module.priors import PRIORS, ClassMeans
+from discovr_sc.module.priors import PRIORS, ConditionMeans
 from discovr_sc.module.weights import Weights
 
 
@@ -53,7 +53,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     noise_scale
         Standard deviation of a Gaussian likelihood.
     prior
-        Of w: ``"class-mean"``, ``"mapped"``, ``"learned"``, ``"standard"`` or ``"separable"``.
+        Of w: ``"condition-mean"``, ``"mapped"``, ``"learned"``, ``"standard"`` or ``"separable"``.
     adversary
         Where the adversary looks; one of :attr:`adversary_places`.
     network_adversary, n_hidden_adversary, n_layers_adversary, channels_adversary
@@ -165,7 +165,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         if adversary_cls is network_cls:
             channels_adversary = channels_adversary or channels
         self.adversary_networks = adversary_cls(self.shape, channels=channels_adversary, **sizes, **regularisation)
-        self.class_means = ClassMeans(n_conditions, n_latent_z)
+        self.condition_means = ConditionMeans(n_conditions, n_latent_z)
         self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
         self.build_networks()
         if self.prior.in_space_of_z:
@@ -250,7 +250,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         y: Tensor,
         given: Given,
         n_samples: int = 1,
-        use_means: bool = False,
+        use_mean: bool = False,
         generator: torch.Generator | None = None,
         spread: float = 1.0,
     ) -> dict[str, Tensor | Distribution]:
@@ -266,7 +266,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             Size factors and covariates.
         n_samples
             Above 1, samples get a leading axis of that length.
-        use_means
+        use_mean
             Take posterior means in place of samples.
         generator
             Of the samples' noise; torch's global one by default.
@@ -278,9 +278,9 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         qw = self.encode(self.w_encoder, "w", h, y, given)
         return {
             "qz": qz,
-            "z": draw(qz, n_samples, use_means, generator, spread),
+            "z": draw(qz, n_samples, use_mean, generator, spread),
             "qw": qw,
-            "w": draw(qw, n_samples, use_means, generator, spread),
+            "w": draw(qw, n_samples, use_mean, generator, spread),
             "y": y,
         }
 
@@ -350,8 +350,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
 
     def latent_priors(self, q: dict[str, Tensor | Distribution]) -> dict[str, Normal]:
         """p(z) and p(w | y), for every cell."""
-        class_means = self.class_means(q["z"], q["y"]) if self.prior.uses_class_means else None
-        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(class_means), q["y"].clamp(min=0))}
+        condition_means = self.condition_means(q["z"], q["y"]) if self.prior.uses_condition_means else None
+        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(condition_means), q["y"].clamp(min=0))}
 
     def likelihood_of(self, kind: Literal["full", "marginal"]) -> Likelihood:
         """The likelihood behind a reconstruction."""
@@ -370,7 +370,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
 
         For methods without a decoder of z alone.
         """
-        pw = self.prior(self.class_means.means)
+        pw = self.prior(self.condition_means.means)
         total = 0.0
         for _ in range(n_draws):
             y = Categorical(self.condition_probs).sample(z.shape[:-1])
@@ -457,18 +457,18 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         n_known = (y >= 0).sum().clamp(min=1)
         return sum(cross_entropy(place, y, ignore_index=-1, reduction="sum") for place in logits) / n_known
 
-    # The class means over the training set ----------------------------------------------------------------------
+    # The condition means over the training set ----------------------------------------------------------------
 
     @torch.inference_mode()
-    def fit_class_means(self, batches: Iterable[dict[str, Tensor]]) -> None:
-        """Set the class means of z to those of the posterior means over ``batches``."""
-        if not self.prior.uses_class_means:
+    def fit_condition_means(self, batches: Iterable[dict[str, Tensor]]) -> None:
+        """Set the condition means of z to those of the posterior means over ``batches``."""
+        if not self.prior.uses_condition_means:
             return
-        self.class_means.fit(self._posterior_means(tensors) for tensors in batches)
+        self.condition_means.fit(self._posterior_means(tensors) for tensors in batches)
 
     @auto_move_data
     def _posterior_means(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        outputs = self.inference(**self._get_inference_input(tensors), use_means=True)
+        outputs = self.inference(**self._get_inference_input(tensors), use_mean=True)
         return outputs["z"], outputs["y"]
 
 

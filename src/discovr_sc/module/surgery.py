@@ -106,12 +106,12 @@ def training_only(module: nn.Module, trainable: Trainable | None) -> Iterator[No
 def set_training_mode(module: nn.Module, trainable: Trainable | None) -> None:
     """Set a module to training, but keep what is not trained at its statistics of evaluation.
 
-    Batch normalisation would otherwise forget the cells that it was trained on, and so would the class means.
+    Batch normalisation would otherwise forget the cells that it was trained on, and so would the condition means.
     """
     module.train()
     if trainable is None:
         return
     for name, part in module.named_modules():
         keeps_statistics = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) and f"{name}.weight" not in trainable
-        if keeps_statistics or name == "class_means":
+        if keeps_statistics or name == "condition_means":
             part.eval()

@@ -37,7 +37,7 @@ class StoppingTrainer(Trainer):
 
 
 class InterruptibleTrainRunner(TrainRunner):
-    """Keeps what was learned when the user presses Ctrl-C, and fits the class means of z at the end.
+    """Keeps what was learned when the user presses Ctrl-C, and fits the condition means of z at the end.
 
     Examples
     --------
