@@ -79,9 +79,9 @@ class DISCOVR(DisentangledModel):
         Of the mixture of Gaussians that is the prior of z, so that kinds of cells may lie apart; 1 is N(0, I), the
         paper's. By default 20 for counts, otherwise 1.
     prior
-        p(w | y): ``"condition-mean"`` is N(mu_k, I) around the condition mean of z (needs equal sizes), ``"mapped"`` a small
-        network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I), ``"separable"``
-        off or on per condition.
+        p(w | y): ``"condition-mean"`` is N(mu_k, I) around the condition mean of z (needs equal sizes), ``"mapped"`` a
+        small network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I),
+        ``"separable"`` is off or on per condition.
     adversary
         Where the adversary looks: at the ``"reconstruction"`` from z (the paper), at z itself (``"latent"``), or
         at ``"both"``.

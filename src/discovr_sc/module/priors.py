@@ -1,7 +1,7 @@
 """Priors p(w | y): objects that give one Gaussian per condition; and the mixture that may be the prior p(z).
 
-``uses_condition_means`` tells whether they hang on the condition means of z, ``can_grow`` whether a trained one can get a
-row for one more condition.
+``uses_condition_means`` tells whether they hang on the condition means of z, ``can_grow`` whether a trained one can
+get a row for one more condition.
 """
 
 from __future__ import annotations
