@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from discovr_sc import data, metrics, pl
 from discovr_sc.model import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE
-from discovr_sc.module.weights import Weights
+from discovr_sc.settings import Weights
 
 __all__ = ["CCVAE", "CSVAE", "CVAE", "DISCOVR", "DIVA", "HCSVAE", "Weights", "data", "metrics", "pl"]
 __version__ = version("discovr_sc")

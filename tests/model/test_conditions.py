@@ -131,7 +131,7 @@ def test_methods_without_a_likelihood_of_z_need_all_labels(counts):
 def test_a_cell_of_unknown_condition_has_the_terms_of_z_alone(counts, prior):
     """Every term is the mean over the cells that have it: as if the others were not there."""
     DISCOVR.setup_anndata(counts, "condition")
-    module = DISCOVR(counts, 3, 3, n_hidden=8, prior=prior, use_batch_norm=False).module.train()
+    module = DISCOVR(counts, n_latent_z=3, n_latent_w=3, n_hidden=8, prior=prior, use_batch_norm=False).module.train()
     labels = torch.tensor([[0], [-1], [1], [-1], [2], [0], [1], [2]])
     x = torch.as_tensor(counts.X[:8].toarray())
     tensors = {"X": x, "labels": labels, "batch": torch.zeros(8, 1).long()}

@@ -169,7 +169,7 @@ def test_counts_without_gene_names_are_refused(counts):
 
 def test_other_data_than_counts_have_no_differential_expression(vectors):
     DISCOVR.setup_anndata(vectors, "condition", tensor_key="x")
-    model = DISCOVR(vectors, 1, 1, likelihood="gaussian", n_hidden=4)
+    model = DISCOVR(vectors, n_latent_z=1, n_latent_w=1, likelihood="gaussian", n_hidden=4)
     model.train(max_epochs=1, enable_progress_bar=False)
     with pytest.raises(ValueError, match="differential_expression is for counts"):
         model.differential_expression()

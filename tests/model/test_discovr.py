@@ -58,7 +58,16 @@ def all_finite(history):
 def test_every_valid_combination_trains_to_finite_values(sets, likelihood, network, prior, adversary):
     adata, setup = sets[likelihood, network]
     DISCOVR.setup_anndata(adata, "condition", **setup)
-    model = DISCOVR(adata, 3, 3, likelihood=likelihood, network=network, prior=prior, adversary=adversary, n_hidden=8)
+    model = DISCOVR(
+        adata,
+        n_latent_z=3,
+        n_latent_w=3,
+        likelihood=likelihood,
+        network=network,
+        prior=prior,
+        adversary=adversary,
+        n_hidden=8,
+    )
     model.train(max_epochs=2, enable_progress_bar=False)
     assert all_finite(model.history_)
     for kind in ("full", "marginal"):
@@ -182,7 +191,7 @@ def test_marginal_expression_is_that_of_the_decoder_of_z(trained):
     trained.module.z_encoder.raw_scale.weight.data.zero_()
     trained.module.z_encoder.raw_scale.bias.data.fill_(-30.0)  # z is now its mean, to 1e-4
     batch = next(iter(trained._batches(None, None, 120)))
-    given = trained.module._given(batch)
+    given = trained.module.given(batch)
     with torch.no_grad():
         z = torch.as_tensor(trained.get_latent_representation())
         expected = trained.module.decode_marginal(z, given).scale
@@ -210,7 +219,7 @@ def test_size_factors_replace_the_total_counts(counts):
     model = DISCOVR(counts, n_hidden=8)
     model.train(max_epochs=1, enable_progress_bar=False)
     batch = next(iter(model._batches(None, None, 10)))
-    np.testing.assert_allclose(model.module._given(batch).size_factor, 2 * batch["X"].sum(1, keepdim=True))
+    np.testing.assert_allclose(model.module.given(batch).size_factor, 2 * batch["X"].sum(1, keepdim=True))
 
 
 def test_reconstruction_errors_and_bounds_are_in_order(trained):
@@ -331,7 +340,7 @@ def test_one_seed_gives_one_result(counts):
 @pytest.mark.parametrize("prior", ["condition-mean", "mapped", "learned"])
 def test_save_and_load_give_the_same_model(counts, tmp_path, prior):
     DISCOVR.setup_anndata(counts, "condition", batch_key="lane")
-    model = DISCOVR(counts, 3, 3, prior=prior, n_hidden=8, weights=Weights(adv=7.0))
+    model = DISCOVR(counts, n_latent_z=3, n_latent_w=3, prior=prior, n_hidden=8, weights=Weights(adv=7.0))
     model.train(max_epochs=2, enable_progress_bar=False)
     model.save(tmp_path / "model", save_anndata=True)
     for loaded in (DISCOVR.load(tmp_path / "model"), DISCOVR.load(tmp_path / "model", adata=counts)):
@@ -351,7 +360,7 @@ def test_save_and_load_give_the_same_model(counts, tmp_path, prior):
 
 def test_condition_means_are_those_of_the_training_cells(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, 2, 2, prior="condition-mean", n_hidden=8)
+    model = DISCOVR(counts, n_latent_z=2, n_latent_w=2, prior="condition-mean", n_hidden=8)
     model.train(max_epochs=2, enable_progress_bar=False)
     z = model.get_latent_representation()[model.train_indices]
     codes = counts.obs["condition"].cat.codes.to_numpy()[model.train_indices]
@@ -377,7 +386,7 @@ def test_paper_settings(vectors):
     model = DISCOVR.paper(vectors, "parametric")
     assert model.module.weights == Weights(rec=0.75, rec_z=0.25, kl_z=0.9, kl_w=0.2, adv=0.8, classify=0)
     assert (model.module.n_latent_z, model.module.n_latent_w) == (1, 1)
-    assert type(model.module.prior).__name__ == "ClassMeanPrior"
+    assert type(model.module.prior).__name__ == "ConditionMeanPrior"
     assert list(model.module.adversary.classifiers) == ["reconstruction"]
     assert model.plan_defaults_ == {"lr": 1e-3, "n_adversary_steps": 1}
     with pytest.raises(ValueError, match=r"experiment='penguins'.*'kang'"):
@@ -451,7 +460,7 @@ def test_scvi_methods_that_come_with_the_mixins(trained, counts):
 
 def test_querying_an_untrained_model_raises_and_changes_nothing(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, 2, 2, prior="condition-mean", n_hidden=4)
+    model = DISCOVR(counts, n_latent_z=2, n_latent_w=2, prior="condition-mean", n_hidden=4)
     before = {key: value.clone() for key, value in model.module.state_dict().items()}
     for query in (model.get_elbo, model.get_reconstruction_error, model.get_marginal_ll, model.get_reconstruction):
         with pytest.raises(RuntimeError, match="train the model"):
@@ -461,7 +470,7 @@ def test_querying_an_untrained_model_raises_and_changes_nothing(counts):
 
 def test_mixed_precision_and_sparse_loading_train(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    model = DISCOVR(counts, 2, 2, prior="condition-mean", n_hidden=8)
+    model = DISCOVR(counts, n_latent_z=2, n_latent_w=2, prior="condition-mean", n_hidden=8)
     model.train(max_epochs=1, precision="bf16-mixed", enable_progress_bar=False)
     model.train(max_epochs=1, load_sparse_tensor=True, enable_progress_bar=False)
     assert np.isfinite(model.get_latent_representation()).all()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from discovr_sc import DISCOVR, HCSVAE
-from discovr_sc.model.paper import paper_weights
+from discovr_sc.settings import paper_weights
 
 SMALL = {"network": "cnn", "likelihood": "image-gaussian", "n_hidden": 16, "channels": (4, 4, 6, 8), "n_latent_z": 3}
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_minified(counts, vectors):
     with pytest.raises(ValueError, match="keeps z and w; CVAE has no w"):
         cvae.minify_adata()
     DISCOVR.setup_anndata(vectors, "condition", tensor_key="x")
-    model = DISCOVR(vectors, 2, 2, likelihood="gaussian", n_hidden=4)
+    model = DISCOVR(vectors, n_latent_z=2, n_latent_w=2, likelihood="gaussian", n_hidden=4)
     with pytest.raises(RuntimeError, match="train the model"):
         model.minify_adata()
     model.train(1, **QUIET)

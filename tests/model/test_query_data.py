@@ -114,9 +114,7 @@ def test_a_new_batch_leaves_old_cells_alone(adata, tmp_path, settings):
     with torch.no_grad():
         for decode in ("decode", "decode_marginal"):
             latents = (q["z"], q["w"]) if decode == "decode" else (q["z"],)
-            mu_old, mu_new = (
-                getattr(m.module, decode)(*latents, m.module._given(batch)).mu for m in (reference, model)
-            )
+            mu_old, mu_new = (getattr(m.module, decode)(*latents, m.module.given(batch)).mu for m in (reference, model))
             torch.testing.assert_close(mu_new, mu_old)
     model.save(tmp_path / "model")
     loaded = DISCOVR.load(tmp_path / "model", new.copy())

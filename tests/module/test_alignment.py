@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from discovr_sc.module.alignment import BANDWIDTHS, mmd
+from discovr_sc.module.alignment import mmd
+from discovr_sc.settings import BANDWIDTHS
 
 
 def by_loops(z, y, n_conditions):

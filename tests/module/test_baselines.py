@@ -21,7 +21,9 @@ Y = np.array([0, 1, 1, 0, 1, 0])
 def build(module_cls, **settings):
     torch.manual_seed(0)
     defaults = {"n_latent_z": 2, "n_latent_w": 2, "likelihood": "gaussian", "noise_scale": 0.5, "n_hidden": 8}
-    module = module_cls((3,), 2, **(defaults | {"weights": WEIGHTS} | settings))
+    probs = settings.pop("condition_probs", None)
+    settings = module_cls.settings_cls(**(defaults | {"weights": WEIGHTS} | settings))
+    module = module_cls((3,), 2, settings, condition_probs=probs)
     tensors = {
         REGISTRY_KEYS.X_KEY: torch.as_tensor(X, dtype=torch.float32),
         REGISTRY_KEYS.LABELS_KEY: torch.as_tensor(Y).reshape(-1, 1),
@@ -150,7 +152,7 @@ def test_ccvaes_weight_reaches_the_sample_of_w_through_nothing_but_the_reconstru
     module, tensors = build(CCVAEModule, prior="learned", n_classifier_samples=2)
     q, _ = module(tensors, compute_loss=False)
     cut = {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in q.items()}
-    p = module.joint(cut, module._given(tensors))
+    p = module.joint(cut, module.given(tensors))
     weight, value = module.objective(module.data(tensors), q, p, None)["rec"]
     term = (weight * value).sum()
     at_sample, at_classifier = torch.autograd.grad(
@@ -182,26 +184,27 @@ def test_cvae():
 def test_marginal_decoding_averages_over_conditions_and_w():
     module, tensors = build(DIVAModule, prior="learned", condition_probs=[0.25, 0.75])
     module.eval()
-    given = module._given(tensors)
+    given = module.given(tensors)
     z = torch.zeros(6, 2)
     with torch.no_grad():
         torch.manual_seed(0)
-        estimate = module.decode_marginal(z, given, n_draws=4000)
+        module.n_marginal_draws = 4000
+        estimate = module.decode_marginal(z, given)
         prior = module.prior(None)
         exact = 0.0
         for k, probability in enumerate([0.25, 0.75]):
             w = Normal(prior.loc[k], prior.scale[k]).sample((20000, 6))
             exact = exact + probability * module.decode(z.expand(20000, 6, 2), w, given).loc.mean(0)
-    torch.testing.assert_close(estimate.mean(0), exact.mean(0), atol=0.02, rtol=0)
+    torch.testing.assert_close(estimate.mean.mean(0), exact.mean(0), atol=0.02, rtol=0)
 
 
 def test_cvaes_marginal_is_the_exact_average_over_conditions():
     module, tensors = build(CVAEModule, prior="standard", condition_probs=[0.25, 0.75])
     module.eval()
-    given, z = module._given(tensors), torch.randn(6, 2)
+    given, z = module.given(tensors), torch.randn(6, 2)
     with torch.no_grad():
         decoded = [module.decode(z, torch.eye(2)[[k]].expand(6, 2), given).loc for k in range(2)]
-        torch.testing.assert_close(module.decode_marginal(z, given), 0.25 * decoded[0] + 0.75 * decoded[1])
+        torch.testing.assert_close(module.decode_marginal(z, given).mean, 0.25 * decoded[0] + 0.75 * decoded[1])
 
 
 @pytest.mark.parametrize("module_cls", [DIVAModule, CCVAEModule, CSVAEModule, HCSVAEModule, CVAEModule])
@@ -226,7 +229,7 @@ def test_importance_weights_have_every_latent_once(module_cls):
 def test_bad_settings_raise():
     with pytest.raises(ValueError, match=r"prior_z='flat'.*'standard'"):
         build(CCVAEModule, prior="learned", prior_z="flat")
-    with pytest.raises(ValueError, match="n_classifier_samples=0; give at least 1"):
+    with pytest.raises(ValueError, match="n_classifier_samples=0; give a whole number of at least 1"):
         build(CCVAEModule, prior="learned", n_classifier_samples=0)
     with pytest.raises(ValueError, match=r"looks at the reconstruction, which CSVAEModule does not have.*\['latent'\]"):
         build(CSVAEModule, prior="separable", adversary="reconstruction")

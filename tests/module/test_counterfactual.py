@@ -9,6 +9,7 @@ import torch
 
 from discovr_sc.module.counterfactual import ByAnalogy, Decodable, Pair
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
+from discovr_sc.settings import Settings
 
 GIVEN = SimpleNamespace(size_factor=None, cats=(None,))
 
@@ -16,7 +17,7 @@ GIVEN = SimpleNamespace(size_factor=None, cats=(None,))
 def module(decode):
     """A module whose likelihood hands on what is decoded from z and w."""
     return SimpleNamespace(
-        decoder_outputs=lambda z, w, given: {"loc": decode(torch.cat([z, w], -1))}, likelihood=Decoded((1,))
+        decoder_outputs=lambda z, w, given: {"loc": decode(torch.cat([z, w], -1))}, likelihood=Decoded((1,), Settings())
     )
 
 
@@ -58,7 +59,7 @@ def test_a_cell_that_is_in_the_target_condition_stays_as_it_is():
     assert torch.equal(Decodable(own, GIVEN, still).decode(decoder), Decodable(own, GIVEN).decode(decoder))
     counts = SimpleNamespace(
         decoder_outputs=lambda z, w, given: {"rho_logits": 4 * torch.cat([z, w], -1)},
-        likelihood=LIKELIHOODS["nb"]((5,), dispersion="gene", n_batch=1),
+        likelihood=LIKELIHOODS["nb"]((5,), Settings()),
     )
     given = SimpleNamespace(size_factor=torch.full((20, 1), 1e3), cats=(torch.zeros(20, 1),))
     moved, stayed = (Decodable(own, given, analogies).decode(counts) for analogies in (still, ()))
@@ -74,7 +75,7 @@ def test_expression_moves_as_log_counts_per_ten_thousand():
     decoded = {1.0: own, 2.0: there, 3.0: here, 0.0: own}  # by z; moved latents, at 1 + 2 - 3, are decoded as the own
     counts = SimpleNamespace(
         decoder_outputs=lambda z, w, given: {"rho_logits": decoded[z.item()].log()},
-        likelihood=LIKELIHOODS["nb"]((3,), dispersion="gene", n_batch=1),
+        likelihood=LIKELIHOODS["nb"]((3,), Settings()),
     )
     given = SimpleNamespace(size_factor=torch.ones(1, 1), cats=(torch.zeros(1, 1),))
     moved = Decodable(pair(1.0, 0.0), given, [(pair(2.0, 0.0), pair(3.0, 0.0))]).decode(counts).scale
@@ -86,7 +87,7 @@ def test_expression_moves_as_log_counts_per_ten_thousand():
 
 
 def test_a_gene_cannot_fall_below_nothing():
-    likelihood = LIKELIHOODS["zinb"]((2,), dispersion="gene", n_batch=1)
+    likelihood = LIKELIHOODS["zinb"]((2,), Settings())
     outputs = {"rho_logits": torch.tensor([[-3.0, 5.0]]), "zero_logits": torch.tensor([[0.3, 0.4]])}
     back = likelihood.from_additive({"rho_logits": torch.tensor([[-3.0, 5.0]])})["rho_logits"]
     assert torch.isfinite(back).all() and back[0, 0] < -20

@@ -15,6 +15,7 @@ from discovr_sc import Weights
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.module.alignment import mmd
 from discovr_sc.module.evidence import Given, shares
+from discovr_sc.settings import DISCOVRSettings
 
 
 def batch_of(x, y):
@@ -53,12 +54,9 @@ def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, condition_means=(0.5, -0.4)):
     module = DISCOVRModule(
         (1,),
         2,
-        n_latent_z=1,
-        n_latent_w=1,
-        likelihood="gaussian",
-        noise_scale=noise,
-        prior="condition-mean",
-        n_hidden=4,
+        DISCOVRSettings(
+            n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, prior="condition-mean", n_hidden=4
+        ),
     )
     module.z_encoder = FixedEncoder(0.3, 0.1, 0.7)
     module.w_encoder = FixedEncoder(0.4, -0.2, 0.5)
@@ -72,10 +70,11 @@ def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, condition_means=(0.5, -0.4)):
 def test_objective_equals_hand_computation(adversary, mmd_weight):
     torch.manual_seed(0)
     weights = Weights(rec=0.75, rec_z=0.25, kl_z=0.9, kl_w=0.2, adv=0.8, mmd=mmd_weight)
-    module = DISCOVRModule(
-        (3,), 2, n_latent_z=2, n_latent_w=2, likelihood="gaussian", noise_scale=0.5, noise_scale_z=0.7,
-        prior="condition-mean", n_hidden=8, adversary=adversary, weights=weights,
-    )  # fmt: skip
+    sizes = {"n_latent_z": 2, "n_latent_w": 2, "n_hidden": 8, "noise_scale": 0.5, "noise_scale_z": 0.7}
+    settings = DISCOVRSettings(
+        likelihood="gaussian", prior="condition-mean", adversary=adversary, weights=weights, **sizes
+    )
+    module = DISCOVRModule((3,), 2, settings)
     x, y = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
     tensors = batch_of(x, y)
     module.train()
@@ -176,7 +175,11 @@ def test_marginal_likelihood_under_a_mixture_of_z_equals_closed_form():
     """x = a z + noise, z from two Gaussians of unit scale: x is a mixture of two Gaussians, too."""
     a, noise = 0.8, 0.6
     module = DISCOVRModule(
-        (1,), 2, n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, n_hidden=4, n_components_z=2
+        (1,),
+        2,
+        DISCOVRSettings(
+            n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, n_hidden=4, n_components_z=2
+        ),
     )
     module.z_encoder, module.decoder_z = FixedEncoder(0.9, 0.0, 0.8), FixedDecoder(a)
     with torch.no_grad():
@@ -194,8 +197,8 @@ def test_marginal_likelihood_under_a_mixture_of_z_equals_closed_form():
 
 def test_the_prior_of_z_has_at_least_one_component():
     with pytest.raises(ValueError, match=r"n_components_z=0; give a whole number of at least 1"):
-        DISCOVRModule((4,), 2, n_components_z=0)
-    assert DISCOVRModule((4,), 2, n_components_z=1).prior_z is None
+        DISCOVRModule((4,), 2, DISCOVRSettings(n_components_z=0))
+    assert DISCOVRModule((4,), 2, DISCOVRSettings(n_components_z=1)).prior_z is None
 
 
 def test_posterior_of_an_unknown_condition_equals_bayes_rule():
@@ -211,7 +214,9 @@ def test_posterior_of_an_unknown_condition_equals_bayes_rule():
 
 def test_w_of_an_unknown_condition_is_the_posterior_average():
     torch.manual_seed(0)
-    module = DISCOVRModule((1,), 2, n_latent_z=1, n_latent_w=2, likelihood="gaussian", prior="learned").eval()
+    module = DISCOVRModule(
+        (1,), 2, DISCOVRSettings(n_latent_z=1, n_latent_w=2, likelihood="gaussian", prior="learned")
+    ).eval()
     x = np.array([[0.5], [-1.0], [2.0]])
     known = [module.latent_moments(batch_of(x, np.full(3, k)), "w")["w"] for k in range(2)]
     module.log_joint = lambda tensors: torch.log(torch.tensor([[0.25, 0.75]] * len(tensors["X"])))
@@ -259,7 +264,7 @@ def test_every_importance_sample_is_of_one_spread(n):
 
 def test_w_starts_as_a_copy_of_z_where_they_share_a_space():
     module = DISCOVRModule(
-        (5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="condition-mean", n_hidden=4
+        (5,), 2, DISCOVRSettings(n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="condition-mean", n_hidden=4)
     )
     z, w = dict(module.z_encoder.named_parameters()), dict(module.w_encoder.named_parameters())
     for name, of_z in z.items():
@@ -271,13 +276,15 @@ def test_w_starts_as_a_copy_of_z_where_they_share_a_space():
     latents = torch.randn(7, 3)
     alone = module.decoder_z(2 * latents, torch.zeros(7, 1))["loc"]
     assert torch.allclose(module.decoder(torch.cat([latents, latents], 1), torch.zeros(7, 1))["loc"], alone, atol=1e-5)
-    other = DISCOVRModule((5,), 2, n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="learned", n_hidden=4)
+    other = DISCOVRModule(
+        (5,), 2, DISCOVRSettings(n_latent_z=3, n_latent_w=3, likelihood="gaussian", prior="learned", n_hidden=4)
+    )
     assert not torch.equal(other.z_encoder.loc.weight, other.w_encoder.loc.weight)
 
 
 def test_expression_from_z_is_the_average_and_not_the_louder_condition():
     """A gene that one condition silences: zero inflation would explain the silent half away."""
-    module = DISCOVRModule((3,), 2, n_hidden=4)
+    module = DISCOVRModule((3,), 2, DISCOVRSettings(n_hidden=4))
     assert type(module.likelihood).__name__ == "ZeroInflatedNegativeBinomialLikelihood"
     assert type(module.likelihood_z).__name__ == "NegativeBinomialLikelihood"
     x = torch.tensor([[0.0, 500.0, 500.0]] * 20 + [[100.0, 450.0, 450.0]] * 20)
@@ -286,7 +293,7 @@ def test_expression_from_z_is_the_average_and_not_the_louder_condition():
     levels = {}
     for likelihood_z in ("nb", "zinb"):
         torch.manual_seed(0)
-        module = DISCOVRModule((3,), 2, n_hidden=4, likelihood_z=likelihood_z, use_batch_norm=False)
+        module = DISCOVRModule((3,), 2, DISCOVRSettings(n_hidden=4, likelihood_z=likelihood_z, use_batch_norm=False))
         optimizer = torch.optim.Adam([*module.decoder_z.parameters(), *module.likelihood_z.parameters()], lr=0.05)
         for _ in range(400):
             optimizer.zero_grad()
@@ -300,6 +307,6 @@ def test_expression_from_z_is_the_average_and_not_the_louder_condition():
 
 def test_both_likelihoods_are_for_counts_or_none():
     with pytest.raises(ValueError, match="likelihood_z is a GaussianLikelihood and likelihood a ZeroInflated"):
-        DISCOVRModule((3,), 2, likelihood="zinb", likelihood_z="gaussian")
+        DISCOVRModule((3,), 2, DISCOVRSettings(likelihood="zinb", likelihood_z="gaussian"))
     with pytest.raises(ValueError, match=r"likelihood_z='poisson' is not known; choose from \['gaussian'"):
-        DISCOVRModule((3,), 2, likelihood_z="poisson")
+        DISCOVRModule((3,), 2, DISCOVRSettings(likelihood_z="poisson"))

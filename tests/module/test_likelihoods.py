@@ -12,6 +12,7 @@ from scvi.distributions import ZeroInflatedNegativeBinomial
 from discovr_sc import DISCOVR
 from discovr_sc.module.counts import ZINBLogZero
 from discovr_sc.module.likelihoods import FEW_EXTRA_ZEROS, LIKELIHOODS
+from discovr_sc.settings import Settings
 
 RNG = np.random.default_rng(0)
 N, G = 6, 4
@@ -20,7 +21,7 @@ N, G = 6, 4
 def build(name, shape=(G,), **settings):
     """A likelihood whose parameters are not those of its start."""
     torch.manual_seed(0)
-    likelihood = LIKELIHOODS[name](shape, **({"noise_scale": 0.5, "dispersion": "gene", "n_batch": 2} | settings))
+    likelihood = LIKELIHOODS[name](shape, Settings(**{"noise_scale": 0.5} | settings), n_batch=2)
     for parameter in likelihood.parameters():
         torch.nn.init.normal_(parameter)
     return likelihood

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from discovr_sc.module.networks import ADVERSARY_NETWORKS, NETWORKS
+from discovr_sc.settings import Settings
 
 SIZES = {"n_hidden": 16, "n_layers": 2, "dropout_rate": 0.0, "use_batch_norm": True}
 
@@ -15,7 +16,7 @@ SIZES = {"n_hidden": 16, "n_layers": 2, "dropout_rate": 0.0, "use_batch_norm": T
     [("mlp", (5,)), ("cnn", (3, 28, 28)), ("cnn", (1, 9, 13)), ("larsen", (3, 64, 64)), ("larsen", (1, 8, 16))],
 )
 def test_encoders_decoders_and_classifiers_fit_the_data(name, shape):
-    family = NETWORKS[name](shape, **SIZES)
+    family = NETWORKS[name](shape, Settings(**SIZES))
     x, batch = torch.rand(4, *shape), torch.tensor([[0], [1], [2], [0]])
     cont = torch.randn(4, 2)
     q = family.encoder(6, (3,), 2)(x, batch, cont=cont)
@@ -32,14 +33,14 @@ def test_encoders_decoders_and_classifiers_fit_the_data(name, shape):
 
 def test_covariates_change_the_decoding():
     torch.manual_seed(0)
-    decoder = NETWORKS["mlp"]((5,), **SIZES).decoder(2, ("loc",), (2,)).eval()
+    decoder = NETWORKS["mlp"]((5,), Settings(**SIZES)).decoder(2, ("loc",), (2,)).eval()
     latent = torch.randn(3, 2)
     first, second = (decoder(latent, torch.full((3, 1), b))["loc"] for b in (0, 1))
     assert (first - second).abs().max() > 1e-3
 
 
 def test_the_papers_image_sizes():
-    convolutions = NETWORKS["cnn"]((3, 28, 28), **SIZES).encoder(6).features.convolutions
+    convolutions = NETWORKS["cnn"]((3, 28, 28), Settings(**SIZES)).encoder(6).features.convolutions
     sizes, h = [], torch.rand(2, 3, 28, 28)
     for layer in convolutions[:-1]:
         h = layer(h)
@@ -66,7 +67,7 @@ DENSE = ["Linear(4096)", "BatchNorm1d"] * 2
 
 
 def test_the_papers_tables_for_coloured_mnist():
-    family = NETWORKS["cnn"]((3, 28, 28), **TABLED)
+    family = NETWORKS["cnn"]((3, 28, 28), Settings(**TABLED))
     encoder = ["Conv2d(3,32)", "BatchNorm2d"]
     for sizes in ("32,32", "32,64", "64,128"):
         encoder += [f"Conv2d({sizes})", "BatchNorm2d", "MaxPool2d"]
@@ -79,7 +80,7 @@ def test_the_papers_tables_for_coloured_mnist():
 
 
 def test_larsens_table():
-    family = NETWORKS["larsen"]((3, 64, 64), **TABLED | {"n_hidden": 2048, "n_layers": 1})
+    family = NETWORKS["larsen"]((3, 64, 64), Settings(**TABLED | {"n_hidden": 2048, "n_layers": 1}))
     encoder = family.encoder(128)
     convolutions = [step for sizes in ("3,64", "64,128", "128,256") for step in (f"Conv2d({sizes})", "BatchNorm2d")]
     assert layers(encoder) == [*convolutions, "Linear(2048)", "BatchNorm1d", "Linear(128)", "Linear(128)"]
@@ -89,25 +90,25 @@ def test_larsens_table():
 
 
 def test_widths_are_settable():
-    family = NETWORKS["cnn"]((3, 28, 28), **SIZES, channels=(2, 3, 4, 5))
+    family = NETWORKS["cnn"]((3, 28, 28), Settings(**SIZES, channels=(2, 3, 4, 5)))
     assert [step for step in layers(family.encoder(6)) if "Conv" in step] == [
         "Conv2d(3,2)",
         "Conv2d(2,3)",
         "Conv2d(3,4)",
         "Conv2d(4,5)",
     ]
-    larsen = NETWORKS["larsen"]((3, 64, 64), **SIZES, channels=(4, 6, 8)).decoder(6, ("loc",))
+    larsen = NETWORKS["larsen"]((3, 64, 64), Settings(**SIZES, channels=(4, 6, 8))).decoder(6, ("loc",))
     assert [step for step in layers(larsen) if "Transpose" in step][-1] == "ConvTranspose2d(6,2)"
 
 
 @pytest.mark.parametrize(("name", "shape", "channels"), [("mlp", (5,), (3,)), ("cnn", (3, 28, 28), (8, 8, 0, 8))])
 def test_widths_that_do_not_fit_raise(name, shape, channels):
     with pytest.raises(ValueError, match="channels is"):
-        NETWORKS[name](shape, **SIZES, channels=channels)
+        NETWORKS[name](shape, Settings(**SIZES, channels=channels))
 
 
 def test_a_fully_connected_adversary_takes_images():
-    classifier = ADVERSARY_NETWORKS["mlp"]((3, 9, 8), **SIZES).data_classifier(2)
+    classifier = ADVERSARY_NETWORKS["mlp"]((3, 9, 8), Settings(**SIZES)).data_classifier(2)
     assert classifier(torch.rand(4, 3, 9, 8)).shape == (4, 2)
     assert layers(classifier) == ["Linear(16)", "Linear(16)", "Linear(2)"]
 
@@ -118,4 +119,4 @@ def test_a_fully_connected_adversary_takes_images():
 )
 def test_shapes_that_do_not_fit_raise(name, shape):
     with pytest.raises(ValueError, match=r"has shape|shape \("):
-        NETWORKS[name](shape, **SIZES)
+        NETWORKS[name](shape, Settings(**SIZES))

@@ -9,21 +9,22 @@ from discovr_sc.module.priors import PRIORS, ConditionMeans
 
 Z = torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, -1.0]])
 Y = torch.tensor([0, 0, 2])
+KNOWN = torch.ones(3, dtype=torch.bool)
 
 
 def test_condition_means_of_a_batch_are_exact_and_carry_gradients():
     means = ConditionMeans(3, 2)
     z = Z.clone().requires_grad_()
-    result = means(z, Y)
+    result = means(z, Y, KNOWN)
     torch.testing.assert_close(result, torch.tensor([[2.0, 1.0], [0.0, 0.0], [5.0, -1.0]]))
     result[0, 0].backward()
     torch.testing.assert_close(z.grad, torch.tensor([[0.5, 0.0], [0.5, 0.0], [0.0, 0.0]]))
 
 
-def test_an_absent_class_falls_back_to_the_running_mean():
+def test_an_absent_condition_falls_back_to_the_running_mean():
     means = ConditionMeans(3, 2, momentum=0.1)
-    means(Z, Y)
-    result = means(Z[:2] + 10, Y[:2])
+    means(Z, Y, KNOWN)
+    result = means(Z + 10, Y, torch.tensor([True, True, False]))
     torch.testing.assert_close(result[2], Z[2])  # absent: as first seen
     torch.testing.assert_close(result[0], torch.tensor([12.0, 11.0]))
     torch.testing.assert_close(means.means[0], 0.9 * torch.tensor([2.0, 1.0]) + 0.1 * torch.tensor([12.0, 11.0]))
@@ -32,11 +33,11 @@ def test_an_absent_class_falls_back_to_the_running_mean():
 def test_evaluation_uses_the_mean_over_the_whole_set():
     means = ConditionMeans(3, 2).eval()
     means.fit([(Z[:1], Y[:1]), (Z[1:], Y[1:])])
-    torch.testing.assert_close(means(Z * 100, Y), torch.tensor([[2.0, 1.0], [0.0, 0.0], [5.0, -1.0]]))
+    torch.testing.assert_close(means(Z * 100, Y, KNOWN), torch.tensor([[2.0, 1.0], [0.0, 0.0], [5.0, -1.0]]))
     assert means.seen.tolist() == [True, False, True]
 
 
-def test_class_mean_prior_is_a_unit_gaussian_around_the_means():
+def test_condition_mean_prior_is_a_unit_gaussian_around_the_means():
     means = torch.randn(3, 2)
     prior = PRIORS["condition-mean"](3, 2, 2)(means)
     torch.testing.assert_close(prior.loc, means)

@@ -16,14 +16,19 @@ SETTINGS = {
     "n_layers": 2,
     "likelihood": "nb",
     "encode_covariates": True,
+    "dropout_rate": 0.1,
+    "prior": "mapped",
 }
+
+ONE_COMPONENT = {DISCOVRModule: {"n_components_z": 1}}
 
 
 def build(cls=DISCOVRModule, n_conditions=2, n_batch=2, n_cats_per_cov=(2, 3), seed=0, **settings):
     torch.manual_seed(seed)
+    numbers = {"n_batch": n_batch, "n_cats_per_cov": n_cats_per_cov, "n_continuous_cov": 1}
     return cls(
-        (6,), n_conditions, n_batch=n_batch, n_cats_per_cov=n_cats_per_cov, n_continuous_cov=1, **(SETTINGS | settings)
-    ).eval()  # fmt: skip
+        (6,), n_conditions, cls.settings_cls(**SETTINGS | ONE_COMPONENT.get(cls, {}) | settings), **numbers
+    ).eval()
 
 
 def outputs(module, seed=1):

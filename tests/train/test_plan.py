@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from discovr_sc import DISCOVR, Weights
+from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.train.plan import EpochTotals
 
 
@@ -60,7 +61,7 @@ def test_one_forward_a_step_and_the_model_meets_the_updated_adversary(counts, mo
     model = small_model(counts, prior="learned", adversary="reconstruction")
     adversary = model.module.adversary
     events = []
-    forward, loss, adversary_loss = model.module.inference, model.module.loss, model.module.adversary_loss
+    forward, loss = model.module.inference, model.module.loss
 
     def state():
         return torch.cat([p.detach().ravel() for p in adversary.parameters()]).clone()
@@ -74,7 +75,8 @@ def test_one_forward_a_step_and_the_model_meets_the_updated_adversary(counts, mo
         return call
 
     monkeypatch.setattr(model.module, "inference", spy("forward", forward))
-    monkeypatch.setattr(model.module, "adversary_loss", spy("adversary", adversary_loss))
+    for where in ("train.plan", "module.skeleton"):
+        monkeypatch.setattr(f"discovr_sc.{where}.adversary_loss", spy("adversary", adversary_loss))
     monkeypatch.setattr(model.module, "loss", spy("loss", loss))
     model.train(max_epochs=1, batch_size=200, enable_progress_bar=False, plan_kwargs={"n_adversary_steps": 2})
     # The loss itself asks for the adversary's loss once more, to log it.
@@ -95,8 +97,8 @@ def test_the_encoder_is_pushed_against_the_adversary(counts):
     losses = module.loss(batch, q, p)
     losses.loss.backward()
     with torch.no_grad():
-        before = module.adversary_loss(module.adversary({"latent": mean}), q["y"])
-        after = module.adversary_loss(module.adversary({"latent": mean - 10 * mean.grad}), q["y"])
+        views = ({"latent": mean}, {"latent": mean - 10 * mean.grad})
+        before, after = (adversary_loss(module.adversary(view), q["y"], q["known"]) for view in views)
     assert after > before
 
 
@@ -201,7 +203,7 @@ def test_in_a_warm_up_z_learns_as_much_of_its_own_reconstruction_as_of_the_kl_te
     model = small_model(counts)
     module, batch = model.module, next(iter(model._make_data_loader(counts, batch_size=60)))
     q = module.inference(**module._get_inference_input(batch))
-    given = module._given(batch)
+    given = module.given(batch)
 
     def gradients(**kwargs):
         px_z = module.generative(q, given, **kwargs)["px_z"]

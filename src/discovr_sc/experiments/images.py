@@ -1,6 +1,6 @@
 """The paper's image studies: coloured MNIST, and CelebA's glasses and hats.
 
-What the paper leaves open is chosen here or in :mod:`discovr_sc.model.paper`, for every method alike: the image
+What the paper leaves open is chosen here or in :mod:`discovr_sc.settings`, for every method alike: the image
 likelihoods (Bernoulli for digits, a Gaussian of unit scale for faces), weights per pixel, CelebA's latent sizes (z 128,
 w 16) and learning rate (1e-4), the glasses' weights for hats.
 """
@@ -20,8 +20,8 @@ from discovr_sc.experiments.image_tools import AttributeClassifier, step_ratio
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
 from discovr_sc.experiments.synthetic import BASELINES
-from discovr_sc.model.paper import VALUES_PER_IMAGE
 from discovr_sc.module import Weights
+from discovr_sc.settings import PAPER
 
 FLIPS = (0, 0.1, 0.2, 0.3, 0.4)
 
@@ -162,7 +162,7 @@ def _sketch_latents(run: Run, n: int) -> dict[str, np.ndarray]:
 
 # Studies -------------------------------------------------------------------------------------------------------
 
-N_MNIST, N_CELEBA = VALUES_PER_IMAGE["colored-mnist"], VALUES_PER_IMAGE["celeba-glasses"]
+N_MNIST, N_CELEBA = PAPER["colored-mnist"].n_values, PAPER["celeba-glasses"].n_values
 
 #: Our own weights, chosen on seeds 100 to 103 of the laptop preset, most at 40 % wrong labels. With less weight on the
 #: reconstructions the adversary has more say than the pixels, and digits fade. A kernel distance helps the adversary.

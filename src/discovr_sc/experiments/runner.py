@@ -23,7 +23,7 @@ import discovr_sc
 from discovr_sc.experiments.results import Results
 from discovr_sc.experiments.study import Preset, Study, Task
 from discovr_sc.model.base import DisentangledModel
-from discovr_sc.model.paper import paper_weights
+from discovr_sc.settings import paper_weights
 
 
 class Row(NamedTuple):

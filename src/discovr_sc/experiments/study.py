@@ -192,7 +192,7 @@ class Study:
     def plain_settings(self, method: str) -> dict[str, Any]:
         """The defaults that a method takes from its model class; none where the paper's table gives its settings."""
         model, row = self.methods[method].model, self.methods[method].row
-        return {} if model is None or row is not None else getattr(discovr_sc, model)._plain_settings()
+        return {} if model is None or row is not None else getattr(discovr_sc, model).default_settings()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from discovr_sc.data import noisy_swiss_roll, parametric_model, tensors_to_annda
 from discovr_sc.experiments.figures import draw_ablations, draw_parametric, draw_swiss_roll
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
-from discovr_sc.module.weights import Weights
+from discovr_sc.settings import Weights
 
 #: Accuracy of the best possible guess of y from x: P(sign of w is that of x) on the parametric model.
 PARAMETRIC_OPTIMUM = 0.75

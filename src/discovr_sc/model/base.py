@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import signature
+from dataclasses import asdict, fields
+from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,15 +35,12 @@ from discovr_sc.model.differential import DifferentialMixin
 from discovr_sc.model.effects import EffectMixin
 from discovr_sc.model.fields import ConditionField, TensorField
 from discovr_sc.model.minified import MinifiedMixin
-from discovr_sc.model.paper import ARCHITECTURES, LEARNING_RATES, paper_weights
 from discovr_sc.model.queries import QueryMixin
 from discovr_sc.model.query_data import QueryDataMixin
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
+from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
-
-#: Cells that a training shows the model by default, counted again in every epoch.
-CELLS_TO_SEE = 800_000
 
 
 class DisentangledModel(
@@ -66,10 +64,8 @@ class DisentangledModel(
     latents: ClassVar[tuple[str, ...]] = ("z", "w")
     #: Name of the method in the paper's tables.
     _paper_name: ClassVar[str]
-    #: Settings of the training plan that differ from its defaults.
-    _plan_defaults: ClassVar[dict[str, Any]] = {}
-    #: Constructor defaults that hang on the kind of data.
-    _data_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
+    #: Settings of the training plan that differ from its defaults, for ``"counts"`` and for ``"vectors"`` and images.
+    _plan_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
     # Setup and construction ------------------------------------------------------------------------------------
 
@@ -163,7 +159,7 @@ class DisentangledModel(
         """A model with the paper's loss weights, latent sizes and networks.
 
         What the paper does not give (noise scales, normalisation, the image likelihood, CelebA's networks) is chosen in
-        :mod:`discovr_sc.model.paper`.
+        :mod:`discovr_sc.settings`.
 
         Parameters
         ----------
@@ -187,28 +183,32 @@ class DisentangledModel(
         method = method or cls._paper_name
         if method.removesuffix("-noadv") != cls._paper_name:
             raise ValueError(f"method={method!r} is not a row of {cls.__name__}; it has {cls._paper_name!r}.")
-        weights = paper_weights(method, experiment)
-        model = cls(
-            adata, **({"weights": weights} | ARCHITECTURES[experiment] | cls._paper_settings(experiment) | overrides)
-        )
-        model.plan_defaults_ = {"lr": LEARNING_RATES[experiment], "n_adversary_steps": 1}
+        model = cls(adata, **(paper_settings(method, experiment) | overrides))
+        model.plan_defaults_ = {"lr": PAPER[experiment].lr, "n_adversary_steps": 1}
         return model
 
     @classmethod
-    def _plain_settings(cls) -> dict[str, Any]:
+    def default_settings(cls) -> dict[str, Any]:
         """Every default of the constructor, and what the class changes in the training plan."""
-        arguments = signature(cls.__init__).parameters.values()
-        defaults = {item.name: item.default for item in arguments if item.default is not item.empty}
-        return {"constructor": defaults, "by_data": cls._data_defaults, "plan": cls._plan_defaults}
+        settings_cls = cls._module_cls.settings_cls
+        constructor = {"adata": None, "registry": None} | vars(settings_cls())
+        plan = cls._plan_defaults.get("counts", {})
+        return {"constructor": constructor, "by_data": settings_cls.data_defaults, "plan": plan}
 
-    @classmethod
-    def _paper_settings(cls, experiment: str) -> dict[str, Any]:
-        """Settings of this method that the paper's architectures leave open."""
-        return {}
+    def __init_subclass__(cls, **kwargs) -> None:
+        """Show the settings in the signature of the constructor, which takes them by name."""
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "_module_cls"):
+            shown = [Parameter("adata", Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation="AnnData | None")]
+            for item in fields(cls._module_cls.settings_cls):
+                shown.append(Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=item.type))
+            shown.append(Parameter("registry", Parameter.KEYWORD_ONLY, default=None, annotation="dict | None"))
+            cls.__signature__ = Signature(shown)
 
-    def __init__(self, adata: AnnData | None = None, registry: dict | None = None, **module_settings):
+    def __init__(self, adata: AnnData | None = None, *, registry: dict | None = None, **settings):
         super().__init__(adata, registry)
-        self.plan_defaults_ = dict(self._plan_defaults)
+        chosen = self._module_cls.settings_cls.of(settings)
+        self.plan_defaults_ = dict(self._plan_defaults.get("counts" if chosen.of_counts else "vectors", {}))
         # Fingerprint of the data of the last training; None before, and where they came from a datamodule.
         self.trained_on_ = None
         # What training may change, where a trained model was extended; None is all. See module/surgery.py.
@@ -217,20 +217,24 @@ class DisentangledModel(
         self.module = self._module_cls(
             shape,
             self.summary_stats.n_labels,
+            chosen,
             n_batch=self.summary_stats.n_batch,
             n_cats_per_cov=self._n_cats_per_cov(),
             n_continuous_cov=self.summary_stats.get("n_extra_continuous_covs", 0),
             condition_probs=None if adata is None else self._condition_frequencies(),
             data_scale=data_scale,
-            **module_settings,
         )
         self.module.minified_data_type = self.minified_data_type
         if adata is not None:
             self._check_data(adata)
         self._model_summary_string = (
             f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
-            f"({', '.join(map(str, self.conditions))}) with {self._module_summary(module_settings)}"
+            f"({', '.join(map(str, self.conditions))}) with "
+            + ", ".join(f"{name}={value!r}" for name, value in vars(self.module.settings).items())
         )
+        if isinstance(settings.get("weights"), Weights):
+            settings["weights"] = asdict(settings["weights"])  # saved models hold plain values
+        self.init_params_ = self._get_init_params(locals())
 
     @property
     def conditions(self) -> np.ndarray:
@@ -279,10 +283,6 @@ class DisentangledModel(
             check_counts(matrix, place)
         elif self.module.likelihood.unit_interval:
             check_unit_interval(matrix, place)
-
-    @staticmethod
-    def _module_summary(settings: dict[str, Any]) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
     # Training --------------------------------------------------------------------------------------------------
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from anndata import AnnData
 
 from discovr_sc.model.base import DisentangledModel
-from discovr_sc.model.paper import paper_weights
-from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule, Weights
-from discovr_sc.module.likelihoods import is_of_counts
-from discovr_sc.module.weights import complete
+from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule
 
 
 class Baseline(DisentangledModel):
@@ -24,68 +21,14 @@ class Baseline(DisentangledModel):
         An AnnData that :meth:`setup_anndata` has seen.
     n_latent_z, n_latent_w
         Sizes of the latents.
-    likelihood, network, n_hidden, n_layers, dropout_rate, use_batch_norm, classifier_batch_norm, channels
-        See :class:`~discovr_sc.DISCOVR`.
-    dispersion, noise_scale, encode_covariates
+    likelihood, network, n_hidden, ...
         See :class:`~discovr_sc.DISCOVR`.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
         with all. By default the paper's, for counts those of its single-cell experiment.
     registry
         For scvi-tools, when a model is loaded without data.
-    **kwargs
-        Settings of this method alone; see its module.
     """
-
-    #: p(w | y) of the method.
-    _prior: ClassVar[str]
-
-    def __init__(
-        self,
-        adata: AnnData | None = None,
-        n_latent_z: int = 10,
-        n_latent_w: int = 2,
-        *,
-        likelihood: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] = "zinb",
-        network: Literal["mlp", "cnn", "larsen"] = "mlp",
-        n_hidden: int = 128,
-        n_layers: int = 1,
-        dropout_rate: float = 0.0,
-        use_batch_norm: bool = True,
-        classifier_batch_norm: bool = False,
-        channels: Sequence[int] | None = None,
-        dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
-        noise_scale: float = 1.0,
-        weights: Weights | Mapping[str, float] | None = None,
-        encode_covariates: bool = False,
-        registry: dict | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(
-            adata,
-            registry,
-            n_latent_z=n_latent_z,
-            n_latent_w=n_latent_w,
-            likelihood=likelihood,
-            network=network,
-            n_hidden=n_hidden,
-            n_layers=n_layers,
-            dropout_rate=dropout_rate,
-            use_batch_norm=use_batch_norm,
-            classifier_batch_norm=classifier_batch_norm,
-            channels=channels,
-            dispersion=dispersion,
-            noise_scale=noise_scale,
-            prior=self._prior,
-            weights=complete(weights, self._default_weights(likelihood)),
-            encode_covariates=encode_covariates,
-            **kwargs,
-        )
-        self.init_params_ = self._get_init_params(locals())
-
-    @classmethod
-    def _default_weights(cls, likelihood: str) -> Weights:
-        return paper_weights(cls._paper_name, "kang" if is_of_counts(likelihood) else "parametric")
 
 
 class CSVAE(Baseline):
@@ -106,7 +49,6 @@ class CSVAE(Baseline):
 
     _module_cls = CSVAEModule
     _paper_name = "csvae"
-    _prior = "separable"
 
 
 class HCSVAE(Baseline):
@@ -125,7 +67,6 @@ class HCSVAE(Baseline):
 
     _module_cls = HCSVAEModule
     _paper_name = "hcsvae"
-    _prior = "separable"
 
 
 class DIVA(Baseline):
@@ -146,7 +87,6 @@ class DIVA(Baseline):
     _paper_name = "diva"
     # w is inferred from the data alone: its posterior is that of the cell's own condition.
     counterfactual_ways = ("analogy", "neighbors", "prior")
-    _prior = "learned"
 
 
 class CCVAE(Baseline):
@@ -168,7 +108,6 @@ class CCVAE(Baseline):
     _module_cls = CCVAEModule
     _paper_name = "ccvae"
     counterfactual_ways = ("analogy", "neighbors", "prior")
-    _prior = "learned"
 
 
 class CVAE(Baseline):
@@ -189,11 +128,6 @@ class CVAE(Baseline):
     latents = ("z",)
     counterfactual_ways = ("posterior",)
     _paper_name = "cvae"
-    _prior = "standard"
-
-    @classmethod
-    def _default_weights(cls, likelihood):
-        return Weights()
 
     def get_latent_representation(
         self, adata: AnnData | None = None, indices: Sequence[int] | None = None, *, kind: Literal["z"] = "z", **kwargs

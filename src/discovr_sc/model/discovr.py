@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
-
-from anndata import AnnData
-
 from discovr_sc.model.base import DisentangledModel
-from discovr_sc.model.paper import ARCHITECTURES
-from discovr_sc.module import DISCOVRModule, Weights
-from discovr_sc.module.alignment import BANDWIDTHS
-from discovr_sc.module.likelihoods import is_of_counts
-from discovr_sc.module.weights import complete
-
-#: Where counts want other defaults than vectors: their objective has hundreds of nats, and cells are of many kinds.
-COUNT_DEFAULTS = {
-    "weights": Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0),
-    "n_components_z": 20,
-}
-TENSOR_DEFAULTS = {
-    "weights": Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0),
-    "n_components_z": 1,
-}
-
-#: Training of vectors and images; that of counts is DISCOVR's own.
-TENSOR_PLAN = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
+from discovr_sc.module import DISCOVRModule
+from discovr_sc.settings import COUNT_PLAN, VECTOR_PLAN
 
 
 class DISCOVR(DisentangledModel):
@@ -111,90 +90,4 @@ class DISCOVR(DisentangledModel):
 
     _module_cls = DISCOVRModule
     _paper_name = "discovr"
-    _data_defaults = {"counts": COUNT_DEFAULTS, "vectors": TENSOR_DEFAULTS}
-    _plan_defaults = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8}
-
-    def __init__(
-        self,
-        adata: AnnData | None = None,
-        n_latent_z: int = 10,
-        n_latent_w: int = 2,
-        *,
-        likelihood: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] = "zinb",
-        network: Literal["mlp", "cnn", "larsen"] = "mlp",
-        n_hidden: int = 128,
-        n_layers: int = 1,
-        dropout_rate: float = 0.0,
-        use_batch_norm: bool = True,
-        classifier_batch_norm: bool = False,
-        channels: Sequence[int] | None = None,
-        dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene",
-        zero_inflation: Literal["gene", "gene-cell"] = "gene",
-        likelihood_z: Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"] | None = None,
-        noise_scale: float = 1.0,
-        noise_scale_z: float | None = None,
-        narrow_z: int = 1,
-        mmd_bandwidths: Sequence[float] = BANDWIDTHS,
-        n_components_z: int | None = None,
-        prior: Literal["condition-mean", "mapped", "learned", "standard", "separable"] = "learned",
-        adversary: Literal["reconstruction", "latent", "both"] = "both",
-        network_adversary: Literal["mlp", "cnn", "larsen"] | None = None,
-        n_hidden_adversary: int | None = 128,
-        n_layers_adversary: int | None = 2,
-        channels_adversary: Sequence[int] | None = None,
-        weights: Weights | Mapping[str, float] | None = None,
-        encode_covariates: bool = False,
-        registry: dict | None = None,
-    ):
-        defaults = self._data_defaults["counts" if is_of_counts(likelihood) else "vectors"]
-        weights = complete(weights, defaults["weights"])
-        if n_components_z is None:
-            n_components_z = defaults["n_components_z"]
-        super().__init__(
-            adata,
-            registry,
-            n_latent_z=n_latent_z,
-            n_latent_w=n_latent_w,
-            likelihood=likelihood,
-            network=network,
-            n_hidden=n_hidden,
-            n_layers=n_layers,
-            dropout_rate=dropout_rate,
-            use_batch_norm=use_batch_norm,
-            classifier_batch_norm=classifier_batch_norm,
-            channels=channels,
-            dispersion=dispersion,
-            zero_inflation=zero_inflation,
-            likelihood_z=likelihood_z,
-            noise_scale=noise_scale,
-            noise_scale_z=noise_scale_z,
-            narrow_z=narrow_z,
-            mmd_bandwidths=mmd_bandwidths,
-            n_components_z=n_components_z,
-            prior=prior,
-            adversary=adversary,
-            network_adversary=network_adversary,
-            n_hidden_adversary=n_hidden_adversary,
-            n_layers_adversary=n_layers_adversary,
-            channels_adversary=channels_adversary,
-            weights=weights,
-            encode_covariates=encode_covariates,
-        )
-        if not is_of_counts(likelihood):
-            self.plan_defaults_ = dict(TENSOR_PLAN)
-        self.init_params_ = self._get_init_params(locals())
-
-    @classmethod
-    def _paper_settings(cls, experiment):
-        same_size = experiment in ("parametric", "swiss-roll")
-        return {
-            "likelihood_z": ARCHITECTURES[experiment]["likelihood"],
-            "zero_inflation": "gene-cell",
-            "n_components_z": 1,
-            "prior": "condition-mean" if same_size else "mapped",
-            "adversary": "reconstruction",
-            # "All other neural networks are formulated as MLPs", on images, too.
-            "network_adversary": "mlp",
-            "n_hidden_adversary": None,
-            "n_layers_adversary": None,
-        }
+    _plan_defaults = {"counts": COUNT_PLAN, "vectors": VECTOR_PLAN}

@@ -15,7 +15,7 @@ from discovr_sc.data import log_counts
 from discovr_sc.model.checks import check_gene_list, check_whole_number, find_data
 from discovr_sc.model.counterfactual import N_NEIGHBORS
 from discovr_sc.model.draws import row_numbers, seeded
-from discovr_sc.module.likelihoods import COUNTS_PER_CELL
+from discovr_sc.module.likelihoods import COUNTS_PER_CELL, Averaged
 
 
 class EffectMixin:
@@ -136,9 +136,9 @@ class EffectMixin:
         own, under = self._own_and_under(tensors, code, way, n_samples)
         full = own.decode(self.module)
         other = self.module.decode_marginal(own.own.z, own.given) if way is None else under.decode(self.module)
-        if isinstance(other, torch.Tensor):
+        if isinstance(other, Averaged):
             # A method without a decoder of z alone averages normalised expression itself.
-            full = self.module.likelihood.reconstruction(full)
+            full, other = self.module.likelihood.reconstruction(full), other.mean
         else:
             full, other = _expected_shares(full), _expected_shares(other)
         return COUNTS_PER_CELL * full.cpu(), COUNTS_PER_CELL * other.cpu()

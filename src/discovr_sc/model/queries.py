@@ -352,7 +352,7 @@ class QueryMixin:
         parts = []
         for tensors in self._batches(adata, indices, batch_size, n_samples=n_samples):
             _, p = self._forward(tensors, n_samples, kind, use_mean)
-            px = p["px"] if isinstance(p["px"], torch.Tensor) else likelihood.reconstruction(p["px"])
+            px = likelihood.reconstruction(p["px"])
             parts.append((px.mean(0) if n_samples > 1 and return_mean else px).cpu())
         cell_axis = 1 if n_samples > 1 and not return_mean else 0
         return torch.cat(parts, dim=cell_axis).numpy()
@@ -386,15 +386,15 @@ class QueryMixin:
         """
         self._check_if_trained(warn=False)
         _check_kind(kind)
+        if kind == "marginal" and not self.module.has_z_likelihood:
+            raise ValueError(
+                f"{type(self).__name__} has no likelihood of x given z alone; use kind='full', or compare "
+                "get_reconstruction(kind='marginal') with the data."
+            )
         likelihood = self.module.likelihood_of(kind)
         errors = []
         for tensors in self._batches(adata, indices, batch_size):
             _, p = self._forward(tensors, 1, kind)
-            if isinstance(p["px"], torch.Tensor):
-                raise ValueError(
-                    f"{type(self).__name__} has no likelihood of x given z alone; use kind='full', or compare "
-                    "get_reconstruction(kind='marginal') with the data."
-                )
             x = self.module.data(tensors).to(self.module.device)
             errors.append(-likelihood.log_prob(p["px"], x).cpu())
         errors = torch.cat(errors).numpy()

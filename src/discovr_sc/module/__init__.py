@@ -7,7 +7,7 @@ from discovr_sc.module.discovr import DISCOVRModule
 from discovr_sc.module.diva import DIVAModule
 from discovr_sc.module.hcsvae import HCSVAEModule
 from discovr_sc.module.skeleton import DisentangledModule
-from discovr_sc.module.weights import Weights
+from discovr_sc.settings import Weights
 
 __all__ = [
     "CCVAEModule",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-#: Squared bandwidths, relative to the mean squared distance of two draws from N(0, I).
-BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+from discovr_sc.settings import BANDWIDTHS
 
 
 def mmd(z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = BANDWIDTHS) -> Tensor:
@@ -24,7 +24,7 @@ def mmd(z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = B
     z
         ``(n, n_latent)``.
     y
-        Condition codes, ``(n,)``.
+        Indices of the conditions, ``(n,)``.
     n_conditions
         Number of conditions, K.
     bandwidths
@@ -33,7 +33,8 @@ def mmd(z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = B
     squared_norms = z.square().sum(-1)
     squared_distances = (squared_norms.unsqueeze(0) + squared_norms.unsqueeze(1) - 2 * z @ z.T).clamp(min=0)
     scale = 2.0 * z.shape[-1]
-    kernel = sum(torch.exp(-squared_distances / (width * scale)) for width in bandwidths) / len(bandwidths)
+    kernels = [torch.exp(-squared_distances / (width * scale)) for width in bandwidths]
+    kernel = functools.reduce(torch.add, kernels) / len(bandwidths)
     kernel = kernel - torch.diag(kernel.diagonal())  # a cell says nothing about its distance to itself
 
     inside = one_hot(y, n_conditions).to(z.dtype)  # (n, K)

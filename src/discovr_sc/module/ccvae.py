@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from discovr_sc.module.diva import DIVAModule
 from discovr_sc.module.gaussians import kl, rows
 from discovr_sc.module.priors import PRIORS
+from discovr_sc.settings import CCVAESettings
 
 
 class CCVAEModule(DIVAModule):
@@ -22,36 +23,22 @@ class CCVAEModule(DIVAModule):
     numerator reaches the classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition,
     p(z|y), which the original does not: ``prior_z="standard"`` gives the original's N(0, I).
 
-    Parameters
-    ----------
-    *args, **kwargs
-        See :class:`DisentangledModule`.
-    prior_z
-        ``"learned"``: p(z | y) with free parameters per condition. ``"standard"``: N(0, I).
-    n_classifier_samples
-        Samples of w behind q(y | x).
-
     Examples
     --------
     >>> from discovr_sc.module import CCVAEModule
-    >>> module = CCVAEModule((50,), n_conditions=2, n_latent_z=3, prior_z="standard")
+    >>> from discovr_sc.settings import CCVAESettings
+    >>> module = CCVAEModule((50,), 2, CCVAESettings(n_latent_z=3, prior_z="standard"))
     >>> module.prior_z().loc.tolist()
     [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
 
-    def __init__(self, *args, prior_z: str = "learned", n_classifier_samples: int = 100, **kwargs):
-        if prior_z not in ("learned", "standard"):
-            raise ValueError(f"prior_z={prior_z!r} is not known; choose 'learned' or 'standard'.")
-        if n_classifier_samples < 1:
-            raise ValueError(f"n_classifier_samples={n_classifier_samples}; give at least 1.")
-        self._prior_z = prior_z
-        self.n_classifier_samples = n_classifier_samples
-        super().__init__(*args, **kwargs)
+    settings_cls = CCVAESettings
+    settings: CCVAESettings
 
     def build_networks(self) -> None:
         """Add the prior of z."""
         super().build_networks()
-        self.prior_z = PRIORS[self._prior_z](self.n_conditions, self.n_latent_z, self.n_latent_z)
+        self.prior_z = PRIORS[self.settings.prior_z](self.n_conditions, self.n_latent_z, self.n_latent_z)
 
     def latent_priors(self, q):
         """p(z | y) and p(w | y), for every cell."""
@@ -76,7 +63,7 @@ class CCVAEModule(DIVAModule):
 
     def _log_qy_given_x(self, q: dict) -> Tensor:
         """Log q(y | x) = log E q(y | w), ``(n,)``."""
-        s = self.n_classifier_samples
+        s = self.settings.n_classifier_samples
         w = torch.cat([q["w"].detach().unsqueeze(0), q["qw"].rsample((s - 1,))]).flatten(end_dim=1)  # (s n, n_latent_w)
         log_qy = self._log_qy(w, q["y"].repeat(s)).reshape(s, -1)
         return torch.logsumexp(log_qy, dim=0) - math.log(s)

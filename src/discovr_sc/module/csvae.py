@@ -6,6 +6,7 @@ import torch
 
 from discovr_sc.module.gaussians import kl
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.settings import CSVAESettings
 
 
 class CSVAEModule(DisentangledModule):
@@ -18,10 +19,12 @@ class CSVAEModule(DisentangledModule):
     Examples
     --------
     >>> from discovr_sc.module import CSVAEModule
-    >>> module = CSVAEModule((50,), n_conditions=2, prior="separable")
+    >>> module = CSVAEModule((50,), n_conditions=2)
     >>> module.prior().loc.tolist()
     [[3.0, 0.0], [0.0, 3.0]]
     """
+
+    settings_cls = CSVAESettings
 
     def objective(self, x, q, p, logits):
         """E log p(x|z,w) - KL(q_z||p_z) - KL(q_w||p_w) + H(g(.|z)), negated."""
@@ -32,7 +35,7 @@ class CSVAEModule(DisentangledModule):
             "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
         }
         if logits is not None:
-            terms["adv"] = (a.adv, -sum(entropy(place) for place in logits))
+            terms["adv"] = (a.adv, -torch.stack([entropy(place) for place in logits]).sum(0))
         return terms
 
 

@@ -6,7 +6,9 @@ import torch
 from torch.nn.functional import one_hot
 
 from discovr_sc.module.gaussians import draw, kl, standard_normal_like
+from discovr_sc.module.likelihoods import Averaged
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.settings import CVAESettings
 
 
 class CVAEModule(DisentangledModule):
@@ -20,6 +22,7 @@ class CVAEModule(DisentangledModule):
     (True, ('z',))
     """
 
+    settings_cls = CVAESettings
     sees_condition = ("z",)
     adversary_places = ()
 
@@ -43,11 +46,11 @@ class CVAEModule(DisentangledModule):
 
     def decode_marginal(self, z, given):
         """The reconstruction averaged over y ~ p(y)."""
-        total = 0.0
+        total = torch.zeros(())
         for probability, w in zip(self.condition_probs, torch.eye(self.n_conditions, device=z.device), strict=True):
             px = self.decode(z, w.expand(*z.shape[:-1], -1), given)
             total = total + probability * self.likelihood.reconstruction(px)
-        return total
+        return Averaged(total)
 
     def objective(self, x, q, p, logits):
         """E log p(x|z,y) - KL(q(z|x,y)||p_z), negated."""

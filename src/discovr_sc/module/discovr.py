@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from scvi.module.base import auto_move_data
 from torch import Tensor
 from torch.distributions import Distribution
-from torch.nn.functional import cross_entropy
 
-from discovr_sc.module.alignment import BANDWIDTHS, mmd
+from discovr_sc.module.adversary import log_losses
+from discovr_sc.module.alignment import mmd
 from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
-from discovr_sc.module.likelihoods import LIKELIHOODS
 from discovr_sc.module.priors import MixturePrior
-from discovr_sc.module.skeleton import DisentangledModule, choose
+from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.settings import DISCOVRSettings
 
 #: What takes the place of a zero-inflated likelihood where zero inflation would mislead.
 NOT_INFLATED = {"zinb": "nb"}
@@ -25,88 +25,43 @@ NOT_INFLATED = {"zinb": "nb"}
 class DISCOVRModule(DisentangledModule):
     """Reconstructs the data twice, from z and from (z, w), and plays against an adversary.
 
-    Parameters
-    ----------
-    shape, n_conditions
-        See :class:`DisentangledModule`.
-    likelihood_z
-        Of the data given z alone; by default as the other, but without zero inflation: a gene that is silent in one
-        condition and not in another would pass for one with extra zeros, and the expression decoded from z would be
-        that of the second condition and not the average.
-    noise_scale_z
-        Standard deviation of the Gaussian decoder of z alone; that of the other decoder by default.
-    narrow_z
-        How many times narrower the convolutions of the decoder of z alone are than those of the other decoder.
-    mmd_bandwidths
-        Of the kernels of the weight ``mmd``; see :func:`~discovr_sc.module.alignment.mmd`.
-    n_components_z
-        Of the mixture of Gaussians that is the prior of z; 1 is N(0, I).
-    adversary
-        ``"reconstruction"`` (the paper), ``"latent"`` (its ablation) or ``"both"``.
-    **kwargs
-        See :class:`DisentangledModule`.
+    The likelihood of the data given z alone has no zero inflation by default: a gene that is silent in one condition
+    and not in another would pass for one with extra zeros, and the expression decoded from z would be that of the
+    second condition and not the average.
 
     Examples
     --------
     >>> import torch
     >>> from discovr_sc.module import DISCOVRModule
-    >>> module = DISCOVRModule((50,), n_conditions=2, n_latent_z=5, adversary="both", n_components_z=4)
+    >>> from discovr_sc.settings import DISCOVRSettings
+    >>> module = DISCOVRModule((50,), 2, DISCOVRSettings(n_latent_z=5, n_components_z=4))
     >>> module.prior_z.loc.shape
     torch.Size([4, 5])
     >>> type(module.likelihood).__name__, type(module.likelihood_z).__name__
     ('ZeroInflatedNegativeBinomialLikelihood', 'NegativeBinomialLikelihood')
     """
 
+    settings_cls = DISCOVRSettings
+    settings: DISCOVRSettings
     has_z_likelihood = True
     adversary_places = ("latent", "reconstruction")
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        n_conditions: int,
-        *,
-        likelihood: str = "zinb",
-        likelihood_z: str | None = None,
-        noise_scale: float = 1.0,
-        noise_scale_z: float | None = None,
-        narrow_z: int = 1,
-        mmd_bandwidths: Sequence[float] = BANDWIDTHS,
-        n_components_z: int = 1,
-        adversary: str = "reconstruction",
-        **kwargs,
-    ):
-        if narrow_z < 1:
-            raise ValueError(f"narrow_z={narrow_z}; give a whole number of at least 1.")
-        if len(mmd_bandwidths) == 0 or min(mmd_bandwidths) <= 0:
-            raise ValueError(f"mmd_bandwidths={mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
-        if n_components_z < 1:
-            raise ValueError(f"n_components_z={n_components_z}; give a whole number of at least 1 (1 is N(0, I)).")
-        self._n_components_z = n_components_z
-        self._narrow_z = narrow_z
-        self._mmd_bandwidths = tuple(mmd_bandwidths)
-        if noise_scale_z is not None and not noise_scale_z > 0:
-            raise ValueError(f"noise_scale_z is {noise_scale_z!r}; give a standard deviation above 0.")
-        self._noise_scale_z = noise_scale if noise_scale_z is None else noise_scale_z
-        choose(LIKELIHOODS, "likelihood", likelihood)  # before likelihood_z, which follows it
-        likelihood_z = likelihood_z or NOT_INFLATED.get(likelihood, likelihood)
-        self._likelihood_z_cls = choose(LIKELIHOODS, "likelihood_z", likelihood_z)
-        super().__init__(
-            shape, n_conditions, likelihood=likelihood, noise_scale=noise_scale, adversary=adversary, **kwargs
-        )
 
     def build_networks(self) -> None:
         """Add the decoder of z alone, and the prior of z where it is a mixture."""
         super().build_networks()
-        self.prior_z = MixturePrior(self._n_components_z, self.n_latent_z) if self._n_components_z > 1 else None
-        if self._likelihood_z_cls.counts != self.likelihood.counts:
+        settings = self.settings
+        n_components = settings.n_components_z or 1
+        self.prior_z = MixturePrior(n_components, self.n_latent_z) if n_components > 1 else None
+        name = settings.likelihood_z or NOT_INFLATED.get(settings.likelihood, settings.likelihood)
+        noise_scale = settings.noise_scale if settings.noise_scale_z is None else settings.noise_scale_z
+        of_z = replace(settings, noise_scale=noise_scale)
+        self.likelihood_z = self.build_likelihood("likelihood_z", name, of_z)
+        if self.likelihood_z.counts != self.likelihood.counts:
             raise ValueError(
-                f"likelihood_z is a {self._likelihood_z_cls.__name__} and likelihood a "
+                f"likelihood_z is a {type(self.likelihood_z).__name__} and likelihood a "
                 f"{type(self.likelihood).__name__}; choose two for counts, or two for other data."
             )
-        self.likelihood_z = self._likelihood_z_cls(
-            self.shape, noise_scale=self._noise_scale_z, **self._likelihood_settings
-        )
-        self.decoder_z = self.networks.narrowed(self._narrow_z).decoder(
+        self.decoder_z = self.networks.narrowed(settings.narrow_z).decoder(
             self.n_latent_z, self.likelihood_z.heads, self.n_cats, self.n_cont
         )
 
@@ -114,7 +69,7 @@ class DISCOVRModule(DisentangledModule):
     def start_alike(self) -> None:
         """See :meth:`DisentangledModule.start_alike`; the decoder of z alone starts as the other one's part for z."""
         super().start_alike()
-        if self._narrow_z > 1:
+        if self.settings.narrow_z > 1:
             return
         of_both = dict(self.decoder.named_parameters())
         for name, parameter in self.decoder_z.named_parameters():
@@ -180,11 +135,10 @@ class DISCOVRModule(DisentangledModule):
             "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
         }
         if logits is not None:
-            log_g = -sum(cross_entropy(place, q["y"], reduction="none", ignore_index=-1) for place in logits)
-            terms["adv"] = (a.adv, log_g)
+            terms["adv"] = (a.adv, -log_losses(logits, q["y"], q["known"]))
         if a.mmd > 0:
-            known = q["y"] >= 0
-            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, self._mmd_bandwidths)
+            known = q["known"]
+            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, self.settings.mmd_bandwidths)
             terms["mmd"] = (a.mmd, distance.expand(len(x)))
         return terms
 
@@ -201,7 +155,7 @@ class DISCOVRModule(DisentangledModule):
     @auto_move_data
     def log_marginal_z(self, tensors: dict[str, Tensor], n_mc_samples: int) -> Tensor:
         """Log p(x) of the model of z alone, ``(n,)``, by importance sampling."""
-        x, given = self.data(tensors), self._given(tensors)
+        x, given = self.data(tensors), self.given(tensors)
         y = torch.zeros(len(x), dtype=torch.long, device=x.device)  # z does not depend on it
         qz = self.inference(x, y, given, use_mean=True)["qz"]
         pz = standard_normal_like(qz) if self.prior_z is None else self.prior_z()

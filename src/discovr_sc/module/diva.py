@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch.nn.functional import cross_entropy
 
 from discovr_sc.module.gaussians import kl
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.settings import DIVASettings, Settings
 
 
 class DIVAModule(DisentangledModule):
@@ -18,11 +21,12 @@ class DIVAModule(DisentangledModule):
     --------
     >>> import torch
     >>> from discovr_sc.module import DIVAModule
-    >>> module = DIVAModule((50,), n_conditions=3, n_latent_w=4)
-    >>> module.classifier(torch.zeros(7, 4)).shape
+    >>> module = DIVAModule((50,), n_conditions=3)
+    >>> module.classifier(torch.zeros(7, 2)).shape
     torch.Size([7, 3])
     """
 
+    settings_cls: ClassVar[type[Settings]] = DIVASettings
     sees_condition = ()
     adversary_places = ()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from scvi import REGISTRY_KEYS
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from discovr_sc.module.gaussians import log_prob, widened
+from discovr_sc.module.likelihoods import Likelihood
 
 #: Floats that one pass of a Monte Carlo estimate may hold at once.
 _MAX_FLOATS_PER_PASS = 2e7
@@ -31,7 +32,21 @@ class Given(NamedTuple):
 
 
 class EvidenceMixin:
-    """Importance-sampled likelihoods, and latents of cells whose condition may be unknown."""
+    """Importance-sampled likelihoods, and latents of cells whose condition may be unknown.
+
+    What it asks of the module that it is mixed into, :class:`DisentangledModule`, is declared first.
+    """
+
+    shape: tuple[int, ...]
+    n_conditions: int
+    condition_probs: Tensor
+    likelihood: Likelihood
+    sees_condition: ClassVar[tuple[str, ...]]
+    data: Callable[[dict[str, Tensor]], Tensor]
+    given: Callable[[dict[str, Tensor]], Given]
+    inference: Callable[..., dict[str, Any]]
+    inference_input: Callable[..., dict[str, Any]]
+    joint: Callable[[dict[str, Any], Given], dict[str, Any]]
 
     # Likelihood of the data, conditions given the data ---------------------------------------------------------
 
@@ -43,15 +58,15 @@ class EvidenceMixin:
         All conditions share their noise, so that what they are compared by is the condition and not the draw; and the
         noise has a seed of its own, so that the same cells give the same answer.
         """
-        inputs = {"x": self.data(tensors), "given": self._given(tensors)}
-        n = len(inputs["x"])
+        x, given = self.data(tensors), self.given(tensors)
+        n = len(x)
         columns = []
         for k in range(self.n_conditions):
-            y = torch.full((n,), k, device=inputs["x"].device)
-            generator = torch.Generator(inputs["x"].device).manual_seed(seed)
+            y = torch.full((n,), k, device=x.device)
+            generator = torch.Generator(x.device).manual_seed(seed)
             log_weights = [
                 self._log_importance_weights(
-                    **inputs, y=y, n_samples=size, generator=generator, spread=spread, shares=shares(n_mc_samples)
+                    x, y, given, n_samples=size, generator=generator, spread=spread, shares=shares(n_mc_samples)
                 )
                 for spread, size in self._passes(n, n_mc_samples)
             ]
@@ -124,16 +139,15 @@ class EvidenceMixin:
         Where the condition is unknown, a latent that depends on it is averaged over the conditions by their
         posterior probability given the cell.
         """
-        x, given = self.data(tensors), self._given(tensors)
-        y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
-        unknown = y < 0
-        q = self.posteriors(x, y.clamp(min=0), given, latents)
+        x, given = self.data(tensors), self.given(tensors)
+        y, known = conditions_of(tensors)
+        q = self.posteriors(x, y, given, latents)
         moments = {latent: (q[latent].loc, q[latent].variance) for latent in latents}
         to_average = [latent for latent in latents if latent in self.sees_condition]
-        if to_average and unknown.any():
-            for latent, average in self._averaged_moments(take(tensors, unknown), to_average).items():
-                for known, averaged in zip(moments[latent], average, strict=True):
-                    known[unknown] = averaged
+        if to_average and not known.all():
+            for latent, average in self._averaged_moments(take(tensors, ~known), to_average).items():
+                for moment, averaged in zip(moments[latent], average, strict=True):
+                    moment[~known] = averaged
         return moments
 
     def posteriors(self, x: Tensor, y: Tensor, given: Given, latents: Sequence[str]) -> dict[str, Normal]:
@@ -147,7 +161,7 @@ class EvidenceMixin:
 
     def _averaged_moments(self, tensors: dict[str, Tensor], latents: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
         """Mean and variance of the mixtures over conditions of latents that depend on it."""
-        x, given = self.data(tensors), self._given(tensors)
+        x, given = self.data(tensors), self.given(tensors)
         probs = torch.softmax(self.log_joint(tensors), dim=-1)
         posteriors = [
             self.inference(x, torch.full((len(x),), k, device=x.device), given, use_mean=True)
@@ -166,17 +180,24 @@ class EvidenceMixin:
     @auto_move_data
     def latent_samples(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """One posterior sample of z and of w, each ``(n, n_latent)``."""
-        q = self.inference(**self._get_inference_input(tensors))
+        q = self.inference(**self.inference_input(tensors))
         return {"z": q["z"], "w": q["w"]}
 
-    def _known_conditions(self, tensors: dict[str, Tensor]) -> Tensor:
-        """Condition codes ``(n,)``; unknown ones (-1) are drawn from their posterior given the cell."""
-        y = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
-        unknown = y < 0
-        if unknown.any():
-            y = y.clone()
-            y[unknown] = Categorical(logits=self.log_joint(take(tensors, unknown))).sample().to(y.device)
-        return y
+    def drawn_conditions(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """See :func:`conditions_of`; unknown ones are drawn from their posterior given the cell, and so known."""
+        y, known = conditions_of(tensors)
+        if not known.all():
+            y[~known] = Categorical(logits=self.log_joint(take(tensors, ~known))).sample().to(y.device)
+        return y, torch.ones_like(known)
+
+
+def conditions_of(tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Indices of the conditions of a mini-batch, ``(n,)``, and whether they are known; an unknown one has index 0.
+
+    The one place that reads how an unknown condition is stored, as -1.
+    """
+    stored = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
+    return stored.clamp(min=0), stored >= 0
 
 
 def shares(n_mc_samples: int) -> dict[float, float]:
@@ -188,7 +209,7 @@ def shares(n_mc_samples: int) -> dict[float, float]:
 def log_mixture(posteriors: Sequence[tuple[Normal, Tensor]], shares: Mapping[float, float]) -> Tensor:
     """Log-density at values of latents, ``(..., n)``, of the mixture of their posteriors widened together."""
     parts = [
-        math.log(share) + sum(log_prob(widened(q, spread), value) for q, value in posteriors)
+        math.log(share) + torch.stack([log_prob(widened(q, spread), value) for q, value in posteriors]).sum(0)
         for spread, share in shares.items()
     ]
     return torch.logsumexp(torch.stack(parts), dim=0)

@@ -6,6 +6,7 @@ import torch
 
 from discovr_sc.module.csvae import CSVAEModule
 from discovr_sc.module.gaussians import draw, log_prob
+from discovr_sc.settings import HCSVAESettings
 
 
 class HCSVAEModule(CSVAEModule):
@@ -16,29 +17,21 @@ class HCSVAEModule(CSVAEModule):
     are drawn given that u). The adversary is CSVAE's: the DisCoVR paper describes this method as CSVAE with one more
     level, while PATCHES' own code has the encoder lower g's likelihood of the condition.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        See :class:`DisentangledModule`.
-    n_latent_u
-        Size of u; that of z and w together by default.
-
     Examples
     --------
     >>> from discovr_sc.module import HCSVAEModule
-    >>> module = HCSVAEModule((50,), n_conditions=2, n_latent_z=10, n_latent_w=2)
+    >>> module = HCSVAEModule((50,), n_conditions=2)
     >>> [name for name, _ in module.named_children() if name.startswith("u_")]
     ['u_encoder', 'u_decoder']
     """
 
-    def __init__(self, *args, n_latent_u: int | None = None, **kwargs):
-        self._n_latent_u = n_latent_u
-        super().__init__(*args, **kwargs)
+    settings_cls = HCSVAESettings
+    settings: HCSVAESettings
 
     def build_networks(self) -> None:
         """Build the encoders and decoders of both levels."""
         n_zw = self.n_latent_z + self.n_latent_w
-        n_u = n_zw if self._n_latent_u is None else self._n_latent_u
+        n_u = self.settings.n_latent_u or n_zw
         self.u_encoder = self.networks.encoder(n_u, *self.encoder_covariates("u"))
         self.z_encoder = self.networks.latent_encoder(n_u, self.n_latent_z, *self.encoder_covariates("z"))
         self.w_encoder = self.networks.latent_encoder(n_u, self.n_latent_w, *self.encoder_covariates("w"))

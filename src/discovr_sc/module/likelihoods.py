@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Normal
 
 from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
+from discovr_sc.settings import Settings
 
 #: Counts per cell to which normalised expression is scaled before its logarithm is taken.
 COUNTS_PER_CELL = 1e4
@@ -23,6 +24,34 @@ LEAST_EXPRESSION = 1e-9
 FEW_EXTRA_ZEROS = 4.0
 
 
+class Averaged(Distribution):
+    """A reconstruction averaged over conditions: it has a mean (for counts normalised expression), and no density."""
+
+    def __init__(self, mean: Tensor):
+        super().__init__(mean.shape, validate_args=False)
+        self.scale = mean
+
+    @property
+    def mean(self) -> Tensor:
+        """The average."""
+        return self.scale
+
+    def get_normalized(self, key: str) -> Tensor:
+        """What scvi-tools' methods ask for."""
+        return self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Not there."""
+        raise ValueError(
+            "This method has no likelihood of x given z alone; use kind='full', or compare "
+            "get_reconstruction(kind='marginal') with the data."
+        )
+
+    def sample(self, sample_shape=()) -> Tensor:
+        """Not there."""
+        return self.log_prob(self.scale)
+
+
 class Likelihood(nn.Module):
     """What all likelihoods share.
 
@@ -30,32 +59,20 @@ class Likelihood(nn.Module):
     ----------
     shape
         Shape of one observation: ``(n_genes,)`` or ``(channels, height, width)``.
-    noise_scale
-        Standard deviation of a Gaussian likelihood.
-    dispersion
-        ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``; for counts.
-    zero_inflation
-        ``"gene"`` or ``"gene-cell"``; for counts with extra zeros.
+    settings
+        With the noise scale of a Gaussian, and dispersion and zero inflation of counts.
     n_batch
         Number of batches; for ``dispersion="gene-batch"``.
     """
 
     #: Names of the decoder's outputs, each of the data's shape.
-    heads: ClassVar[tuple[str, ...]]
+    heads: tuple[str, ...]
     #: Whether the data are counts with a library size.
     counts: ClassVar[bool] = False
     #: Whether the data lie in [0, 1].
     unit_interval: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        *,
-        noise_scale: float = 1.0,
-        dispersion: str = "gene",
-        zero_inflation: str = "gene-cell",
-        n_batch: int = 1,
-    ):
+    def __init__(self, shape: tuple[int, ...], settings: Settings, n_batch: int = 1):
         super().__init__()
         self.feature_dims = tuple(range(-len(shape), 0))
 
@@ -77,7 +94,7 @@ class Likelihood(nn.Module):
 
     def score(self, px: Distribution, observed: Tensor | NonZero) -> Tensor:
         """Log p(x | .), summed over features: ``(..., n)``, for data that were observed."""
-        return px.log_prob(observed).sum(self.feature_dims)
+        return px.log_prob(cast(Tensor, observed)).sum(self.feature_dims)
 
     def to_additive(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The decoder's outputs on a scale on which a difference between two cells can be added to a third."""
@@ -101,11 +118,11 @@ class GaussianLikelihood(Likelihood):
 
     heads = ("loc",)
 
-    def __init__(self, shape, *, noise_scale, **settings):
-        super().__init__(shape, **settings)
-        if not noise_scale > 0:
-            raise ValueError(f"noise_scale is {noise_scale!r}; give a standard deviation above 0.")
-        self.noise_scale = noise_scale
+    def __init__(self, shape, settings, n_batch=1):
+        super().__init__(shape, settings, n_batch)
+        if not settings.noise_scale > 0:
+            raise ValueError(f"noise_scale is {settings.noise_scale!r}; give a standard deviation above 0.")
+        self.noise_scale = settings.noise_scale
 
     def forward(self, outputs, size_factor, batch_index):
         """See :meth:`Likelihood.forward`."""
@@ -137,12 +154,12 @@ class BernoulliLikelihood(Likelihood):
 class NegativeBinomialLikelihood(Likelihood):
     """Negative binomial of mean size_factor * rho, with rho a softmax over genes as in scVI."""
 
-    heads = ("rho_logits",)
+    heads: tuple[str, ...] = ("rho_logits",)
     counts = True
 
-    def __init__(self, shape, *, dispersion, n_batch, **settings):
-        super().__init__(shape, **settings)
-        self.dispersion = dispersion
+    def __init__(self, shape, settings, n_batch=1):
+        super().__init__(shape, settings, n_batch)
+        self.dispersion = dispersion = settings.dispersion
         # All start at 1, near the median of what real cells teach. From random starts, as in scVI, some genes fall to a
         # theta near 0, where their rho may grow a thousandfold at no cost.
         if dispersion == "gene":
@@ -207,9 +224,9 @@ class ZeroInflatedNegativeBinomialLikelihood(NegativeBinomialLikelihood):
     Decoded shares can explain any zero, so that rho is free where a gene is silent.
     """
 
-    def __init__(self, shape, *, zero_inflation="gene-cell", **settings):
-        super().__init__(shape, **settings)
-        self.zero_inflation = zero_inflation
+    def __init__(self, shape, settings, n_batch=1):
+        super().__init__(shape, settings, n_batch)
+        self.zero_inflation = zero_inflation = settings.zero_inflation
         if zero_inflation == "gene":
             self.zero_logits = nn.Parameter(torch.zeros(1, *shape))
         elif zero_inflation == "gene-cell":
@@ -240,8 +257,3 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "nb": NegativeBinomialLikelihood,
     "zinb": ZeroInflatedNegativeBinomialLikelihood,
 }
-
-
-def is_of_counts(name: str) -> bool:
-    """Whether a likelihood is one of counts; an unknown name is not, and is refused where the module is built."""
-    return name in LIKELIHOODS and LIKELIHOODS[name].counts

@@ -10,6 +10,7 @@ from scvi.module.base import BaseMinifiedModeModuleClass, auto_move_data
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from discovr_sc.module.evidence import conditions_of
 from discovr_sc.module.gaussians import draw
 
 
@@ -17,10 +18,12 @@ class MinifiedMixin(BaseMinifiedModeModuleClass):
     """Means and variances of z and w, side by side in scvi-tools' fields of one latent."""
 
     def _cached_inference_input(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        y, known = conditions_of(tensors)
         return {
             "qzm": tensors[REGISTRY_KEYS.LATENT_QZM_KEY],
             "qzv": tensors[REGISTRY_KEYS.LATENT_QZV_KEY],
-            "y": tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long(),
+            "y": y,
+            "known": known,
         }
 
     def _cached_inference(
@@ -32,7 +35,7 @@ class MinifiedMixin(BaseMinifiedModeModuleClass):
         use_mean: bool = False,
         generator: torch.Generator | None = None,
     ) -> dict[str, Tensor | Distribution]:
-        """See :meth:`DisentangledModule._regular_inference`; y is -1 where unknown."""
+        """See :meth:`DisentangledModule._regular_inference`."""
         outputs: dict[str, Tensor | Distribution] = {"y": y}
         sizes = [self.n_latent_z, self.n_latent_w]
         for latent, loc, variance in zip("zw", qzm.split(sizes, -1), qzv.split(sizes, -1), strict=True):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeVar
 
+import torch
 from scvi.nn import FCLayers
 from torch import Tensor, nn
 from torch.distributions import Normal
@@ -24,6 +26,9 @@ from discovr_sc.module.image_layers import (
     activated,
     image_convolutions,
 )
+from discovr_sc.settings import Settings
+
+T = TypeVar("T")
 
 
 class Dense(FCLayers):
@@ -96,40 +101,22 @@ class MLP:
     ----------
     shape
         Shape of one observation.
-    n_hidden
-        Width of the hidden layers.
-    n_layers
-        Number of hidden layers.
-    dropout_rate
-        Dropout in encoders; decoders and classifiers have none.
-    use_batch_norm
-        Batch normalisation in encoders and decoders.
-    classifier_batch_norm
-        Batch normalisation in the fully connected layers of classifiers.
-    channels
-        Widths of the convolutions, where the family has some; its own by default.
+    settings
+        Sizes, dropout (in encoders; decoders and classifiers have none) and normalisation. ``channels`` are the widths
+        of the convolutions, where the family has some; its own by default.
     """
 
     #: Widths of the convolutions by default.
     default_channels: ClassVar[tuple[int, ...]] = ()
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        *,
-        n_hidden: int,
-        n_layers: int,
-        dropout_rate: float,
-        use_batch_norm: bool,
-        classifier_batch_norm: bool = False,
-        channels: Sequence[int] | None = None,
-    ):
+    def __init__(self, shape: tuple[int, ...], settings: Settings):
         self.shape = shape
-        self.n_hidden = n_hidden
-        self.n_layers = n_layers
-        self.dropout_rate = dropout_rate
-        self.use_batch_norm = use_batch_norm
-        self.classifier_batch_norm = classifier_batch_norm
+        self.n_hidden = settings.n_hidden
+        self.n_layers = settings.n_layers
+        self.dropout_rate = settings.dropout_rate
+        self.use_batch_norm = settings.use_batch_norm
+        self.classifier_batch_norm = settings.classifier_batch_norm
+        channels = settings.channels
         self.channels = self.default_channels if channels is None else tuple(channels)
         if len(self.channels) != len(self.default_channels) or min(self.channels, default=1) < 1:
             raise ValueError(
@@ -312,26 +299,42 @@ class LarsenCNN(MLP):
         return math.prod(self._smallest())
 
 
-class Adversary(nn.Module):
-    """g(y | .): one classifier for each place at which the adversary looks."""
-
-    def __init__(self, classifiers: dict[str, Classifier]):
-        super().__init__()
-        self.classifiers = nn.ModuleDict(classifiers)
-
-    def forward(self, views: dict[str, Tensor]) -> list[Tensor]:
-        """Logits ``(n, K)`` of every classifier that has a view of its name."""
-        return [classifier(views[name]) for name, classifier in self.classifiers.items() if name in views]
-
-
 NETWORKS: dict[str, type[MLP]] = {"mlp": MLP, "cnn": CNN, "larsen": LarsenCNN}
 
 #: An adversary may be fully connected whatever the data are.
 ADVERSARY_NETWORKS: dict[str, type[MLP]] = NETWORKS | {"mlp": FlatMLP}
 
-#: Where the adversary looks, by the name of the setting.
-ADVERSARIES: dict[str, tuple[str, ...]] = {
-    "reconstruction": ("reconstruction",),
-    "latent": ("latent",),
-    "both": ("latent", "reconstruction"),
-}
+
+@torch.no_grad()
+def copy_shared_weights(source: nn.Module, target: nn.Module) -> None:
+    """Let a network of the same layers start as another that sees fewer covariates, which come last in its inputs."""
+    for of_source, of_target in zip(source.parameters(), target.parameters(), strict=True):
+        shared = tuple(slice(size) for size in of_source.shape)
+        of_target[shared] = of_source
+
+
+def choose(options: Mapping[str, T], argument: str, value: str) -> T:
+    """The option of that name, or an error that lists the names."""
+    if value not in options:
+        raise ValueError(f"{argument}={value!r} is not known; choose from {list(options)}.")
+    return options[value]
+
+
+def family(settings: Settings, shape: tuple[int, ...]) -> MLP:
+    """The family of the encoders and decoders."""
+    return choose(NETWORKS, "network", settings.network)(shape, settings)
+
+
+def adversary_family(settings: Settings, shape: tuple[int, ...]) -> MLP:
+    """The family of the adversary; what is not set for it is as for the encoders."""
+    name = settings.network_adversary or settings.network
+    channels = settings.channels_adversary
+    if name == settings.network and name != "mlp":
+        channels = channels or settings.channels
+    of_adversary = replace(
+        settings,
+        n_hidden=settings.n_hidden_adversary or settings.n_hidden,
+        n_layers=settings.n_layers_adversary or settings.n_layers,
+        channels=channels,
+    )
+    return choose(ADVERSARY_NETWORKS, "network_adversary", name)(shape, of_adversary)

@@ -6,6 +6,9 @@ get a row for one more condition.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributions import Normal
@@ -31,17 +34,19 @@ class ConditionMeans(nn.Module):
         Share of the newest batch in the running mean.
     """
 
+    means: Tensor
+    seen: Tensor
+
     def __init__(self, n_conditions: int, n_latent_z: int, momentum: float = 0.1):
         super().__init__()
         self.momentum = momentum
         self.register_buffer("means", torch.zeros(n_conditions, n_latent_z))
         self.register_buffer("seen", torch.zeros(n_conditions, dtype=torch.bool))
 
-    def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """Means of z, ``(K, n_latent_z)``, for z ``(n, n_latent_z)`` and condition codes y ``(n,)``."""
+    def forward(self, z: Tensor, y: Tensor, known: Tensor) -> Tensor:
+        """Means of z, ``(K, n_latent_z)``, for z ``(n, n_latent_z)``, conditions y ``(n,)`` and which are known."""
         if not self.training:
             return self.means
-        known = y >= 0
         sums, counts = (over_ranks(total) for total in self._sums(z[known], y[known]))
         present = (counts > 0).unsqueeze(-1)
         means = torch.where(present, sums / counts.clamp(min=1).unsqueeze(-1), self.means)
@@ -51,7 +56,8 @@ class ConditionMeans(nn.Module):
     @torch.no_grad()
     def fit(self, batches) -> None:
         """Set the means to those over all ``(z, y)`` pairs of mini-batches."""
-        sums, counts = 0.0, 0.0
+        sums = torch.zeros(self.means.shape, dtype=torch.float64)
+        counts = sums.new_zeros(len(sums))
         for z, y in batches:
             # Double precision, on the CPU: not every accelerator has it.
             batch_sums, batch_counts = self._sums(z.cpu().double(), y.cpu())
@@ -99,7 +105,7 @@ class SumOverRanks(torch.autograd.Function):
         return SumOverRanks.apply(gradient)
 
 
-class ClassMeanPrior(nn.Module):
+class ConditionMeanPrior(nn.Module):
     """N(mu_k, I): the paper's prior, for z and w of one size."""
 
     uses_condition_means = True
@@ -158,6 +164,8 @@ class FixedPrior(nn.Module):
 
     uses_condition_means = False
     in_space_of_z = False
+    loc: Tensor
+    scale: Tensor
 
     def __init__(self, loc: Tensor, scale: Tensor):
         super().__init__()
@@ -230,8 +238,8 @@ def means_of_priors(module: nn.Module) -> list[nn.Parameter]:
     return [part.loc for part in module.modules() if isinstance(part, LearnedPrior | MixturePrior)]
 
 
-PRIORS = {
-    "condition-mean": ClassMeanPrior,
+PRIORS: dict[str, Callable[[int, int, int], Any]] = {
+    "condition-mean": ConditionMeanPrior,
     "mapped": MappedPrior,
     "learned": LearnedPrior,
     "standard": standard_prior,

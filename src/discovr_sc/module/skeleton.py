@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from scvi import REGISTRY_KEYS
 from scvi.module.base import LossOutput, auto_move_data
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
-from torch.nn.functional import cross_entropy
 
-from discovr_sc.module.evidence import EvidenceMixin, Given
+from discovr_sc.module.adversary import adversary_accuracy, adversary_loss, build_adversary
+from discovr_sc.module.evidence import EvidenceMixin, Given, conditions_of
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
-from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
+from discovr_sc.module.likelihoods import LIKELIHOODS, Averaged, Likelihood
 from discovr_sc.module.minified import MinifiedMixin
-from discovr_sc.module.networks import ADVERSARIES, ADVERSARY_NETWORKS, NETWORKS, Adversary
+from discovr_sc.module.networks import choose, copy_shared_weights, family
 from discovr_sc.module.priors import PRIORS, ConditionMeans
-from discovr_sc.module.weights import Weights
+from discovr_sc.settings import Settings, Weights
 
 
 class DisentangledModule(MinifiedMixin, EvidenceMixin):
@@ -33,35 +33,13 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         Shape of one observation: ``(n_genes,)`` or ``(channels, height, width)``.
     n_conditions
         Number of conditions, K.
+    settings
+        Sizes, networks, likelihood, priors, adversary and weights; the method's defaults where left out.
     n_batch, n_cats_per_cov, n_continuous_cov
         Numbers of batches, of categories of each categorical covariate, and of continuous covariates. They
         condition the decoders and, with ``encode_covariates``, the encoders.
     condition_probs
         p(y), of length K; uniform by default.
-    n_latent_z, n_latent_w
-        Sizes of the latents.
-    likelihood
-        ``"zinb"``, ``"nb"``, ``"gaussian"``, ``"image-gaussian"`` or ``"bernoulli"``.
-    network
-        ``"mlp"``, ``"cnn"`` or ``"larsen"``.
-    n_hidden, n_layers, dropout_rate, use_batch_norm, classifier_batch_norm, channels
-        Of the networks; see :class:`~discovr_sc.module.networks.MLP`.
-    dispersion
-        ``"gene"``, ``"gene-batch"`` or ``"gene-cell"``, for counts.
-    zero_inflation
-        ``"gene"`` or ``"gene-cell"``, for ``"zinb"``.
-    noise_scale
-        Standard deviation of a Gaussian likelihood.
-    prior
-        Of w: ``"condition-mean"``, ``"mapped"``, ``"learned"``, ``"standard"`` or ``"separable"``.
-    adversary
-        Where the adversary looks; one of :attr:`adversary_places`.
-    network_adversary, n_hidden_adversary, n_layers_adversary, channels_adversary
-        Of the adversary's networks; as the others by default.
-    weights
-        Of the objective's terms.
-    encode_covariates
-        Whether batch and covariates enter the encoders, too.
     data_scale
         Factor by which stored values are multiplied on the fly, 1/255 for images stored as bytes.
 
@@ -84,12 +62,16 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     True
     """
 
+    #: Which settings the method takes, and their defaults.
+    settings_cls: ClassVar[type[Settings]] = Settings
     #: Latents whose encoder sees the condition beside the data.
     sees_condition: ClassVar[tuple[str, ...]] = ("w",)
     #: Whether the method has a likelihood of the data given z alone.
     has_z_likelihood: ClassVar[bool] = False
     #: Terms of the objective that a cell of unknown condition has, where there is a likelihood given z alone.
     terms_without_condition: ClassVar[tuple[str, ...]] = ("rec_z", "kl_z", "mmd")
+    #: Draws of w that the marginal reconstruction is averaged over, where there is no decoder of z alone.
+    n_marginal_draws: int = 64
     #: Where this method's adversary can look; nowhere if it has none.
     adversary_places: ClassVar[tuple[str, ...]] = ("latent",)
 
@@ -97,80 +79,35 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         self,
         shape: tuple[int, ...],
         n_conditions: int,
+        settings: Settings | None = None,
         *,
         n_batch: int = 1,
         n_cats_per_cov: Sequence[int] = (),
         n_continuous_cov: int = 0,
         condition_probs: Sequence[float] | None = None,
-        n_latent_z: int = 10,
-        n_latent_w: int = 2,
-        likelihood: str = "zinb",
-        network: str = "mlp",
-        n_hidden: int = 128,
-        n_layers: int = 1,
-        dropout_rate: float = 0.1,
-        use_batch_norm: bool = True,
-        classifier_batch_norm: bool = False,
-        channels: Sequence[int] | None = None,
-        dispersion: str = "gene",
-        zero_inflation: str = "gene-cell",
-        noise_scale: float = 1.0,
-        prior: str = "mapped",
-        adversary: str = "latent",
-        network_adversary: str | None = None,
-        n_hidden_adversary: int | None = None,
-        n_layers_adversary: int | None = None,
-        channels_adversary: Sequence[int] | None = None,
-        weights: Weights | None = None,
-        encode_covariates: bool = False,
         data_scale: float = 1.0,
     ):
         super().__init__()
-        sizes = {"n_latent_z": n_latent_z, "n_latent_w": n_latent_w, "n_hidden": n_hidden, "n_layers": n_layers}
-        for argument, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{argument}={size}; give a whole number of at least 1.")
+        self.settings = (settings or self.settings_cls()).completed()
         self.shape = tuple(shape)
         self.n_conditions = n_conditions
-        self.n_latent_z = n_latent_z
-        self.n_latent_w = n_latent_w
-        self.weights = weights or Weights()
-        self.encode_covariates = encode_covariates
+        self.n_latent_z, self.n_latent_w = self.settings.n_latent_z, self.settings.n_latent_w
         self.n_cats = (*n_cats_per_cov, n_batch)
         self.n_cont = n_continuous_cov
         probs = torch.full((n_conditions,), 1 / n_conditions) if condition_probs is None else condition_probs
         self.register_buffer("condition_probs", torch.as_tensor(probs, dtype=torch.float32))
-
-        likelihood_cls = choose(LIKELIHOODS, "likelihood", likelihood)
-        self._likelihood_name = likelihood
-        network_cls = choose(NETWORKS, "network", network)
-        if likelihood_cls.counts and len(self.shape) != 1:
-            raise ValueError(
-                f"likelihood={likelihood!r} models counts of genes, but one observation has shape {self.shape}; "
-                "use likelihood='gaussian' or 'bernoulli' for images."
-            )
+        self.likelihood = self.build_likelihood("likelihood", self.settings.likelihood, self.settings)
         # Counts are counts, however they are stored.
-        self.data_scale = 1.0 if likelihood_cls.counts else data_scale
-        self._likelihood_settings = {"dispersion": dispersion, "zero_inflation": zero_inflation, "n_batch": n_batch}
-        self.likelihood = likelihood_cls(self.shape, noise_scale=noise_scale, **self._likelihood_settings)
-        sizes = {"n_hidden": n_hidden, "n_layers": n_layers}
-        regularisation = {
-            "dropout_rate": dropout_rate,
-            "use_batch_norm": use_batch_norm,
-            "classifier_batch_norm": classifier_batch_norm,
-        }
-        self.networks = network_cls(self.shape, channels=channels, **sizes, **regularisation)
-        sizes = {"n_hidden": n_hidden_adversary or n_hidden, "n_layers": n_layers_adversary or n_layers}
-        adversary_cls = choose(ADVERSARY_NETWORKS, "network_adversary", network_adversary or network)
-        if adversary_cls is network_cls:
-            channels_adversary = channels_adversary or channels
-        self.adversary_networks = adversary_cls(self.shape, channels=channels_adversary, **sizes, **regularisation)
-        self.condition_means = ConditionMeans(n_conditions, n_latent_z)
-        self.prior = choose(PRIORS, "prior", prior)(n_conditions, n_latent_z, n_latent_w)
+        self.data_scale = 1.0 if self.likelihood.counts else data_scale
+        self.networks = family(self.settings, self.shape)
+        self.condition_means = ConditionMeans(n_conditions, self.n_latent_z)
+        self.prior = choose(PRIORS, "prior", self.settings.prior)(n_conditions, self.n_latent_z, self.n_latent_w)
         self.build_networks()
         if self.prior.in_space_of_z:
             self.start_alike()
-        self.adversary = self._build_adversary(adversary)
+        self.adversary = build_adversary(
+            self.settings, self.shape, n_conditions, self.adversary_places, type(self).__name__
+        )
 
     # Parts ----------------------------------------------------------------------------------------------------
 
@@ -196,53 +133,51 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     def encoder_covariates(self, latent: str) -> tuple[tuple[int, ...], int]:
         """Numbers of categories and of continuous covariates that the encoder of a latent sees."""
         condition = (self.n_conditions,) if latent in self.sees_condition else ()
-        cats, cont = (self.n_cats, self.n_cont) if self.encode_covariates else ((), 0)
+        cats, cont = (self.n_cats, self.n_cont) if self.settings.encode_covariates else ((), 0)
         return (*condition, *cats), cont
 
     def encode(self, encoder: nn.Module, latent: str, h: Tensor, y: Tensor, given: Given) -> Normal:
         """q(latent | h), with the covariates that its encoder sees."""
-        condition = (y.clamp(min=0).unsqueeze(-1),) if latent in self.sees_condition else ()
-        cats, cont = (given.cats, given.cont) if self.encode_covariates else ((), None)
+        condition = (y.unsqueeze(-1),) if latent in self.sees_condition else ()
+        cats, cont = (given.cats, given.cont) if self.settings.encode_covariates else ((), None)
         return encoder(h, *condition, *cats, cont=cont)
 
-    def _build_adversary(self, adversary: str) -> Adversary | None:
-        places = choose(ADVERSARIES, "adversary", adversary)
-        if not self.adversary_places:
-            if adversary != "latent":
-                raise ValueError(f"adversary={adversary!r}: {type(self).__name__} has no adversary; leave it out.")
-            return None
-        unavailable = set(places) - set(self.adversary_places)
-        if unavailable:
-            available = [name for name, p in ADVERSARIES.items() if set(p) <= set(self.adversary_places)]
+    def build_likelihood(self, argument: str, name: str, settings: Settings) -> Likelihood:
+        """The likelihood that an argument names."""
+        likelihood_cls = choose(LIKELIHOODS, argument, name)
+        if likelihood_cls.counts and len(self.shape) != 1:
             raise ValueError(
-                f"adversary={adversary!r} looks at the {unavailable.pop()}, which {type(self).__name__} does not "
-                f"have; choose from {available}."
+                f"likelihood={name!r} models counts of genes, but one observation has shape {self.shape}; "
+                "use likelihood='gaussian' or 'bernoulli' for images."
             )
-        if self.weights.adv == 0:
-            return None
-        builders = {
-            "latent": lambda: self.adversary_networks.latent_classifier(self.n_latent_z, self.n_conditions),
-            "reconstruction": lambda: self.adversary_networks.data_classifier(self.n_conditions),
-        }
-        return Adversary({place: builders[place]() for place in places})
+        return likelihood_cls(self.shape, settings, n_batch=self.n_cats[-1])
+
+    @property
+    def weights(self) -> Weights:
+        """Weights of the objective's terms."""
+        return cast(Weights, self.settings.weights)
 
     @property
     def gene_likelihood(self) -> str:
         """Name of the likelihood, as scvi-tools' methods ask for it."""
-        return self._likelihood_name
+        return self.settings.likelihood
 
     # Inference: q(z | x) q(w | x, y) --------------------------------------------------------------------------
 
-    def _get_inference_input(self, tensors: dict[str, Tensor], draw_unknown: bool = True) -> dict:
-        """Inputs of inference; unknown conditions are drawn from their posterior, or else (in training) stay -1."""
+    def inference_input(self, tensors: dict[str, Tensor], draw_unknown: bool = True) -> dict[str, Any]:
+        """Inputs of inference; unknown conditions are drawn from their posterior, or else (in training) masked."""
         if self.minified_data_type is not None:
             return self._cached_inference_input(tensors)
-        y = self._known_conditions(tensors) if draw_unknown else tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
-        return {
-            "x": self.data(tensors),
-            "y": y,
-            "given": self._given(tensors),
-        }
+        y, known = self.drawn_conditions(tensors) if draw_unknown else conditions_of(tensors)
+        return {"x": self.data(tensors), "y": y, "known": known, "given": self.given(tensors)}
+
+    _get_inference_input = inference_input  # as scvi-tools' forward asks for it
+
+    @auto_move_data
+    def inference(self, *args, known: Tensor | None = None, **kwargs) -> dict[str, Any]:
+        """See :meth:`_regular_inference`; ``known`` says whose condition is known, ``(n,)``, by default all are."""
+        outputs = super().inference(*args, **kwargs)
+        return outputs | {"known": torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known}
 
     def _regular_inference(
         self,
@@ -253,7 +188,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         use_mean: bool = False,
         generator: torch.Generator | None = None,
         spread: float = 1.0,
-    ) -> dict[str, Tensor | Distribution]:
+    ) -> dict[str, Any]:
         """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
 
         Parameters
@@ -261,7 +196,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         x
             Data, ``(n, *shape)``.
         y
-            Condition codes, ``(n,)``.
+            Indices of the conditions, ``(n,)``.
         given
             Size factors and covariates.
         n_samples
@@ -289,7 +224,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         x = tensors[REGISTRY_KEYS.X_KEY]
         return x if self.data_scale == 1 else x * self.data_scale
 
-    def _given(self, tensors: dict[str, Tensor]) -> Given:
+    def given(self, tensors: dict[str, Tensor]) -> Given:
+        """What the cells of a mini-batch bring beside their data and conditions."""
         size_factor = None
         if self.likelihood.counts:
             size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
@@ -297,23 +233,23 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
                 size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
             if size_factor is None:
                 size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
-        cats = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
-        cats = () if cats is None else cats.long().split(1, dim=-1)
+        stored = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
+        cats = () if stored is None else stored.long().split(1, dim=-1)
         return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))
 
     # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
 
     def _get_generative_input(self, tensors: dict[str, Tensor], inference_outputs: dict) -> dict:
-        return {"q": inference_outputs, "given": self._given(tensors)}
+        return {"q": inference_outputs, "given": self.given(tensors)}
 
     def generative(
         self,
-        q: dict[str, Tensor | Distribution],
+        q: dict[str, Any],
         given: Given,
         transform_batch: int | None = None,
         kind: Literal["objective", "full", "marginal"] = "objective",
         kl_weight: float | Tensor | None = None,
-    ) -> dict[str, Tensor | Distribution]:
+    ) -> dict[str, Any]:
         """Distributions of the data, ``px``, and of the latents, ``p<latent>``.
 
         Parameters
@@ -325,8 +261,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         transform_batch
             Decode as if all cells were of this batch.
         kind
-            ``"full"``: data from both latents. ``"marginal"``: data from z, w averaged out. ``"objective"``: all that
-            the objective needs.
+            Data from both latents, ``"full"``, or from z, ``"marginal"``; or ``"objective"``, all that this needs.
         kl_weight
             See :meth:`loss`; None where there is no warm-up.
         """
@@ -339,19 +274,19 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         return self.objective_inputs(q, given, kl_weight)
 
     def objective_inputs(
-        self, q: dict[str, Tensor | Distribution], given: Given, kl_weight: float | Tensor | None = None
-    ) -> dict[str, Distribution]:
+        self, q: dict[str, Any], given: Given, kl_weight: float | Tensor | None = None
+    ) -> dict[str, Any]:
         """The distributions that the objective is made of; a method with more than :meth:`joint` adds them."""
         return self.joint(q, given)
 
-    def joint(self, q: dict[str, Tensor | Distribution], given: Given) -> dict[str, Distribution]:
+    def joint(self, q: dict[str, Any], given: Given) -> dict[str, Any]:
         """The factors of p(x, latents | y): the likelihood at the sampled latents, and their priors."""
         return {"px": self.decode(q["z"], q["w"], given)} | self.latent_priors(q)
 
-    def latent_priors(self, q: dict[str, Tensor | Distribution]) -> dict[str, Normal]:
+    def latent_priors(self, q: dict[str, Any]) -> dict[str, Normal]:
         """p(z) and p(w | y), for every cell."""
-        condition_means = self.condition_means(q["z"], q["y"]) if self.prior.uses_condition_means else None
-        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(condition_means), q["y"].clamp(min=0))}
+        means = self.condition_means(q["z"], q["y"], q["known"]) if self.prior.uses_condition_means else None
+        return {"pz": standard_normal_like(q["qz"]), "pw": rows(self.prior(means), q["y"])}
 
     def likelihood_of(self, kind: Literal["full", "marginal"]) -> Likelihood:
         """The likelihood behind a reconstruction."""
@@ -365,18 +300,15 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         """What the likelihood makes a distribution of, each of the data's shape."""
         return self.decoder(torch.cat([z, w], dim=-1), *given.cats, cont=given.cont)
 
-    def decode_marginal(self, z: Tensor, given: Given, n_draws: int = 64) -> Tensor | Distribution:
-        """The reconstruction with w averaged out: over y ~ p(y) and w ~ p(w | y).
-
-        For methods without a decoder of z alone.
-        """
+    def decode_marginal(self, z: Tensor, given: Given) -> Distribution:
+        """The reconstruction averaged over y ~ p(y), w ~ p(w | y); for methods without a decoder of z alone."""
         pw = self.prior(self.condition_means.means)
-        total = 0.0
-        for _ in range(n_draws):
+        total = torch.zeros(())
+        for _ in range(self.n_marginal_draws):
             y = Categorical(self.condition_probs).sample(z.shape[:-1])
             w = rows(pw, y).sample()
             total = total + self.likelihood.reconstruction(self.decode(z, w, given))
-        return total / n_draws
+        return Averaged(total / self.n_marginal_draws)
 
     @torch.inference_mode()
     def sample(self, tensors: dict[str, Tensor], n_samples: int = 1, generative_kwargs: dict | None = None) -> Tensor:
@@ -424,7 +356,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         q, p = inference_outputs, generative_outputs
         logits = None if self.adversary is None else self.adversary(views or self.adversary_views(q, p))
         terms = self.objective(self.data(tensors), q, p, logits)
-        known = q["y"] >= 0
+        known = q["known"]
         if not known.all():
             # Cells of unknown condition have the terms of z alone; every term is averaged over the cells that have it.
             share = known / known.float().mean().clamp(min=1 / len(known))
@@ -438,8 +370,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         )
         metrics = {name: value.mean() for name, (_, value) in terms.items()}
         if logits is not None:
-            metrics["adversary_loss"] = self.adversary_loss(logits, q["y"])
-            metrics["adversary_accuracy"] = adversary_accuracy(logits, q["y"])
+            metrics["adversary_loss"] = adversary_loss(logits, q["y"], q["known"])
+            metrics["adversary_accuracy"] = adversary_accuracy(logits, q["y"], q["known"])
         return LossOutput(
             loss=loss,
             reconstruction_loss=terms["rec"][1],
@@ -450,12 +382,6 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     def adversary_views(self, q: dict, p: dict) -> dict[str, Tensor]:
         """What the adversary may look at, by place."""
         return {"latent": q["z"]}
-
-    @staticmethod
-    def adversary_loss(logits: list[Tensor], y: Tensor) -> Tensor:
-        """What the adversary minimises: its cross-entropy, summed over the places it looks at."""
-        n_known = (y >= 0).sum().clamp(min=1)
-        return sum(cross_entropy(place, y, ignore_index=-1, reduction="sum") for place in logits) / n_known
 
     # The condition means over the training set ----------------------------------------------------------------
 
@@ -468,26 +394,5 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
 
     @auto_move_data
     def _posterior_means(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        outputs = self.inference(**self._get_inference_input(tensors), use_mean=True)
+        outputs = self.inference(**self.inference_input(tensors), use_mean=True)
         return outputs["z"], outputs["y"]
-
-
-def choose(options: dict, argument: str, value: str):
-    """The option of that name, or an error that lists the names."""
-    if value not in options:
-        raise ValueError(f"{argument}={value!r} is not known; choose from {list(options)}.")
-    return options[value]
-
-
-@torch.no_grad()
-def copy_shared_weights(source: nn.Module, target: nn.Module) -> None:
-    """Let a network of the same layers start as another that sees fewer covariates, which come last in its inputs."""
-    for of_source, of_target in zip(source.parameters(), target.parameters(), strict=True):
-        shared = tuple(slice(size) for size in of_source.shape)
-        of_target[shared] = of_source
-
-
-def adversary_accuracy(logits: list[Tensor], y: Tensor) -> Tensor:
-    """Accuracy of the best of the adversary's classifiers, over cells of known condition."""
-    n_known = (y >= 0).sum().clamp(min=1)
-    return torch.stack([(place.argmax(-1) == y).sum() / n_known for place in logits]).max()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import fields
 from inspect import signature
 
 import torch
@@ -10,8 +11,10 @@ from scvi import REGISTRY_KEYS
 from scvi.module.base import LossOutput
 from scvi.train import TrainingPlan
 
+from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.module.priors import means_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.settings import PlanSettings
 
 
 class AdversarialPlan(TrainingPlan):
@@ -45,65 +48,33 @@ class AdversarialPlan(TrainingPlan):
         does not fall: while the model comes to rest, the adversary keeps up with it, and what it can still read is
         removed.
     **kwargs
-        See :class:`~scvi.train.TrainingPlan`.
+        The settings above, whose defaults are in :class:`~discovr_sc.settings.PlanSettings`, and those of
+        :class:`~scvi.train.TrainingPlan`.
 
     Examples
     --------
     >>> from discovr_sc.module import DISCOVRModule
     >>> from discovr_sc.train import AdversarialPlan
-    >>> plan = AdversarialPlan(DISCOVRModule((50,), 2, prior="learned"), lr=1e-3, prior_lr=1e-2, adversary_lr=2e-3)
+    >>> plan = AdversarialPlan(DISCOVRModule((50,), 2), lr=1e-3, prior_lr=1e-2, adversary_lr=2e-3)
     >>> [[group["lr"] for group in optimizer.param_groups] for optimizer in plan.configure_optimizers()]
     [[0.001, 0.01], [0.002]]
     """
 
-    def __init__(
-        self,
-        module: DisentangledModule,
-        *,
-        optimizer: str = "AdamW",
-        lr: float = 1e-3,
-        adversary_lr: float | None = None,
-        prior_lr: float | None = None,
-        n_adversary_steps: int = 1,
-        gradient_clip: float | None = 50.0,
-        weight_decay: float = 1e-6,
-        eps: float = 1e-8,
-        n_epochs_kl_warmup: int | None = None,
-        final_decay: float = 0.0,
-        **kwargs,
-    ):
-        if n_adversary_steps < 1:
-            raise ValueError(
-                f"n_adversary_steps is {n_adversary_steps}; give at least 1, or Weights(adv=0) to train without one."
-            )
-        if gradient_clip is not None and gradient_clip <= 0:
-            raise ValueError(f"gradient_clip is {gradient_clip}; give a norm above 0, or None not to clip.")
-        if not 0 <= final_decay <= 1:
-            raise ValueError(f"final_decay is {final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
-        unknown = set(kwargs) - set(signature(TrainingPlan.__init__).parameters)
+    def __init__(self, module: DisentangledModule, **kwargs):
+        ours = [item.name for item in fields(PlanSettings)]
+        unknown = set(kwargs) - set(ours) - set(signature(TrainingPlan.__init__).parameters)
         if unknown:
-            ours = [
-                name for name in signature(type(self).__init__).parameters if name not in ("self", "module", "kwargs")
-            ]
             raise TypeError(f"plan_kwargs has {sorted(unknown)[0]!r}, which the plan does not take; it takes {ours}.")
         for unsupported in ("reduce_lr_on_plateau", "update_only_decoder", "n_steps_kl_warmup"):
             if kwargs.get(unsupported):
                 raise ValueError(f"{unsupported} does not work with two players; leave it out.")
-        super().__init__(
-            module,
-            optimizer=optimizer,
-            lr=lr,
-            weight_decay=weight_decay,
-            eps=eps,
-            n_epochs_kl_warmup=n_epochs_kl_warmup,
-            **kwargs,
-        )
+        settings = PlanSettings(**{name: kwargs.pop(name) for name in ours if name in kwargs})
+        of_scvi = ("optimizer", "lr", "weight_decay", "eps", "n_epochs_kl_warmup")
+        super().__init__(module, **{name: getattr(settings, name) for name in of_scvi}, **kwargs)
         self.automatic_optimization = False
-        self.adversary_lr = lr if adversary_lr is None else adversary_lr
-        self.prior_lr = lr if prior_lr is None else prior_lr
-        self.n_adversary_steps = n_adversary_steps
-        self.gradient_clip = gradient_clip
-        self.final_decay = final_decay
+        self.settings = settings
+        self.adversary_lr = self.lr if settings.adversary_lr is None else settings.adversary_lr
+        self.prior_lr = self.lr if settings.prior_lr is None else settings.prior_lr
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
 
@@ -152,18 +123,18 @@ class AdversarialPlan(TrainingPlan):
         views = None
         if adversary_optimizer:
             views = self.module.adversary_views(q, p)
-            self._train_adversary(adversary_optimizer[0], views, q["y"])
+            self._train_adversary(adversary_optimizer[0], views, q)
         with frozen(self.module.adversary):
             losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss)
         self._totals.add(losses)
 
     def _set_learning_rate(self, optimizer, batch_idx: int) -> None:
-        if self.final_decay == 0:
+        if self.settings.final_decay == 0:
             return
         done = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * min(1.0, (1 - done) / self.final_decay)
+            group["lr"] = group["initial_lr"] * min(1.0, (1 - done) / self.settings.final_decay)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""
@@ -185,18 +156,18 @@ class AdversarialPlan(TrainingPlan):
         values = {f"{name}_{mode}": value for name, value in means.items()}
         self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
 
-    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], y: torch.Tensor) -> None:
+    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
-        for _ in range(self.n_adversary_steps):
-            self._step(optimizer, self.module.adversary_loss(self.module.adversary(views), y))
+        for _ in range(self.settings.n_adversary_steps):
+            self._step(optimizer, adversary_loss(self.module.adversary(views), q["y"], q["known"]))
 
     def _step(self, optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad()
         self.manual_backward(loss)
-        if self.gradient_clip is not None:
+        if self.settings.gradient_clip is not None:
             # Not Lightning's own: it refuses fused optimisers under mixed precision.
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
+            torch.nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
         optimizer.step()
 
 

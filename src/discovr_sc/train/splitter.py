@@ -38,7 +38,7 @@ class Splitter(DataSplitter):
         if not self.balance_conditions:
             return super().train_dataloader()
         codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()[self.train_idx]
-        sampler = WeightedRandomSampler(balanced_weights(codes), num_samples=len(codes), replacement=True)
+        sampler = WeightedRandomSampler(balanced_weights(codes).tolist(), num_samples=len(codes), replacement=True)
         batch_size = self.data_loader_kwargs.get("batch_size") or settings.batch_size
         return self.data_loader_cls(
             self.adata_manager,

@@ -1,0 +1,400 @@
+"""The one home of settings: what modules and the training plan take, their defaults, and the paper's experiments.
+
+What each setting means is told by :class:`~discovr_sc.DISCOVR` and :class:`~discovr_sc.train.AdversarialPlan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+LikelihoodName = Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"]
+NetworkName = Literal["mlp", "cnn", "larsen"]
+PriorName = Literal["condition-mean", "mapped", "learned", "standard", "separable"]
+
+#: Squared bandwidths of the weight ``mmd``, relative to the mean squared distance of two draws from N(0, I).
+BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+
+#: Cells that a training shows the model by default, counted again in every epoch.
+CELLS_TO_SEE = 800_000
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the terms of an objective, named as in the paper's loss-weight tables.
+
+    Parameters
+    ----------
+    rec
+        Of the log-likelihood given both latents, log p(x | z, w).
+    rec_z
+        Of the log-likelihood given z alone, log p(x | z).
+    kl_z
+        Of KL(q(z | x) || p(z)).
+    kl_w
+        Of KL(q(w | x, y) || p(w | y)).
+    adv
+        Of the adversarial term; 0 removes the adversary.
+    mmd
+        Of the kernel distance between the conditions' z (DISCOVR only, not in the paper); 0 by default.
+    classify
+        Of log q(y | w), in the methods that classify from w (DIVA, CCVAE).
+    """
+
+    rec: float = 1.0
+    rec_z: float = 1.0
+    kl_z: float = 1.0
+    kl_w: float = 1.0
+    adv: float = 1.0
+    mmd: float = 0.0
+    classify: float = 1.0
+
+    def __post_init__(self):
+        for name, value in asdict(self).items():
+            if not math.isfinite(value) or value < 0:
+                raise ValueError(f"weights.{name} is {value!r}; give a finite number of at least 0 (0 drops the term).")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every module is built from. A method with other defaults, or with more settings, has a subclass."""
+
+    n_latent_z: int = 10
+    n_latent_w: int = 2
+    likelihood: LikelihoodName = "zinb"
+    network: NetworkName = "mlp"
+    n_hidden: int = 128
+    n_layers: int = 1
+    dropout_rate: float = 0.0
+    use_batch_norm: bool = True
+    classifier_batch_norm: bool = False
+    channels: Sequence[int] | None = None
+    dispersion: Literal["gene", "gene-batch", "gene-cell"] = "gene"
+    zero_inflation: Literal["gene", "gene-cell"] = "gene-cell"
+    noise_scale: float = 1.0
+    prior: PriorName = "learned"
+    adversary: Literal["reconstruction", "latent", "both"] = "latent"
+    network_adversary: NetworkName | None = None
+    n_hidden_adversary: int | None = None
+    n_layers_adversary: int | None = None
+    channels_adversary: Sequence[int] | None = None
+    weights: Weights | Mapping[str, float] | None = None
+    encode_covariates: bool = False
+
+    #: Row of the paper's tables with the method's weights, which are the default; None where it has none.
+    paper_row: ClassVar[str | None] = None
+    #: Defaults that depend on the kind of data.
+    data_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self):
+        for name in ("n_latent_z", "n_latent_w", "n_hidden", "n_layers"):
+            check_at_least_1(name, getattr(self, name))
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Settings by name; an unknown name is refused."""
+        names = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in names:
+                close = get_close_matches(name, names, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"choose from {names}."
+                raise TypeError(f"{name!r} is not a setting of this model; {hint}")
+        return cls(**settings)
+
+    @property
+    def of_counts(self) -> bool:
+        """Whether the likelihood is one of counts; an unknown name is not, and the module refuses it."""
+        return self.likelihood in ("zinb", "nb")
+
+    def completed(self) -> Self:
+        """The settings with the weights that the user means: all of them, some that differ from the default, or none.
+
+        The default is the paper's: for counts that of its single-cell experiment, otherwise of its parametric model.
+        """
+        return replace(self, weights=complete(self.weights, self.default_weights()))
+
+    def default_weights(self) -> Weights:
+        """Weights where the user gives none."""
+        experiment = "kang" if self.of_counts else "parametric"
+        return Weights() if self.paper_row is None else paper_weights(self.paper_row, experiment)
+
+
+class ByData(NamedTuple):
+    """Defaults of DISCOVR that depend on the kind of data."""
+
+    weights: Weights
+    n_components_z: int
+
+
+#: Counts have other defaults than vectors and images: their objective has hundreds of nats; cells are of many types.
+COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20)
+VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1)
+
+
+@dataclass(frozen=True)
+class DISCOVRSettings(Settings):
+    """DISCOVR's."""
+
+    zero_inflation: Literal["gene", "gene-cell"] = "gene"
+    likelihood_z: LikelihoodName | None = None
+    noise_scale_z: float | None = None
+    narrow_z: int = 1
+    mmd_bandwidths: Sequence[float] = BANDWIDTHS
+    n_components_z: int | None = None
+    adversary: Literal["reconstruction", "latent", "both"] = "both"
+    n_hidden_adversary: int | None = 128
+    n_layers_adversary: int | None = 2
+    data_defaults = {"counts": COUNTS._asdict(), "vectors": VECTORS._asdict()}
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least_1("narrow_z", self.narrow_z)
+        if len(self.mmd_bandwidths) == 0 or min(self.mmd_bandwidths) <= 0:
+            raise ValueError(f"mmd_bandwidths={self.mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
+        if self.n_components_z is not None:
+            check_at_least_1("n_components_z", self.n_components_z)
+        if self.noise_scale_z is not None and not self.noise_scale_z > 0:
+            raise ValueError(f"noise_scale_z is {self.noise_scale_z!r}; give a standard deviation above 0.")
+
+    @property
+    def by_data(self) -> ByData:
+        """The defaults for the kind of data that the likelihood is of."""
+        return COUNTS if self.of_counts else VECTORS
+
+    def default_weights(self) -> Weights:
+        """See :meth:`Settings.default_weights`."""
+        return self.by_data.weights
+
+    def completed(self) -> Self:
+        """See :meth:`Settings.completed`; with the number of components that suits the data, too."""
+        n = self.by_data.n_components_z if self.n_components_z is None else self.n_components_z
+        return replace(super().completed(), n_components_z=n)
+
+
+@dataclass(frozen=True)
+class CSVAESettings(Settings):
+    """CSVAE's."""
+
+    prior: PriorName = "separable"
+    paper_row = "csvae"
+
+
+@dataclass(frozen=True)
+class HCSVAESettings(CSVAESettings):
+    """HCSVAE's; ``n_latent_u`` is the size of its upper latent, by default that of z and w together."""
+
+    n_latent_u: int | None = None
+    paper_row = "hcsvae"
+
+
+@dataclass(frozen=True)
+class DIVASettings(Settings):
+    """DIVA's."""
+
+    paper_row = "diva"
+
+
+@dataclass(frozen=True)
+class CCVAESettings(Settings):
+    """CCVAE's."""
+
+    prior_z: Literal["learned", "standard"] = "learned"
+    n_classifier_samples: int = 100
+    paper_row = "ccvae"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.prior_z not in ("learned", "standard"):
+            raise ValueError(f"prior_z={self.prior_z!r} is not known; choose 'learned' or 'standard'.")
+        check_at_least_1("n_classifier_samples", self.n_classifier_samples)
+
+
+@dataclass(frozen=True)
+class CVAESettings(Settings):
+    """CVAE's."""
+
+    prior: PriorName = "standard"
+
+
+def check_at_least_1(argument: str, value: int) -> None:
+    """Raise where a size is below 1."""
+    if value < 1:
+        raise ValueError(f"{argument}={value}; give a whole number of at least 1.")
+
+
+def complete(weights: Weights | Mapping[str, float] | None, default: Weights) -> Weights:
+    """The weights that a user means: all of them, some that differ from the default, or the default."""
+    if weights is None or isinstance(weights, Weights):
+        return weights or default
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights is a {type(weights).__name__}; give a dictionary of some weights, or Weights(...).")
+    names = [field.name for field in fields(Weights)]
+    unknown = set(weights) - set(names)
+    if unknown:
+        raise ValueError(f"weights has {sorted(unknown)[0]!r}, which is no term of the objective; choose from {names}.")
+    return replace(default, **weights)
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """What the training plan takes; :class:`~discovr_sc.train.AdversarialPlan` tells what each means."""
+
+    optimizer: Literal["AdamW", "Adam"] = "AdamW"
+    lr: float = 1e-3
+    adversary_lr: float | None = None
+    prior_lr: float | None = None
+    n_adversary_steps: int = 1
+    gradient_clip: float | None = 50.0
+    weight_decay: float = 1e-6
+    eps: float = 1e-8
+    n_epochs_kl_warmup: int | None = None
+    final_decay: float = 0.0
+
+    def __post_init__(self):
+        if self.n_adversary_steps < 1:
+            raise ValueError(f"n_adversary_steps is {self.n_adversary_steps}; give at least 1 (adv=0 for none).")
+        if self.gradient_clip is not None and self.gradient_clip <= 0:
+            raise ValueError(f"gradient_clip is {self.gradient_clip}; give a norm above 0, or None not to clip.")
+        if not 0 <= self.final_decay <= 1:
+            raise ValueError(f"final_decay is {self.final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
+
+
+#: What DISCOVR changes in the plan, for counts, and for vectors and images. The baselines change nothing.
+COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8}
+VECTOR_PLAN: dict[str, Any] = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
+
+
+class Row(NamedTuple):
+    """One row of a loss-weight table of the paper, its columns in its order; None where it has a dash."""
+
+    rec: float
+    kl_z: float
+    kl_w: float
+    adv: float | None = None
+    classify: float | None = None
+    rec_z: float | None = None
+
+
+class Experiment(NamedTuple):
+    """Settings of one of the paper's experiments.
+
+    Not in the paper, and chosen here: noise scales, normalisation and dropout (for cells as in scVI); the image
+    likelihood (Bernoulli for digits, a Gaussian of unit scale for faces); CelebA's learning rate and latent sizes (z as
+    in Larsen et al. 2016, whose networks the paper names). The weights for CelebA's glasses serve for hats, too.
+    """
+
+    #: Latent sizes, networks and likelihood, for every method.
+    architecture: dict[str, Any]
+    #: Supplementary table "Loss weights for the ... experiment", by method.
+    weights: dict[str, Row]
+    lr: float = 1e-3
+    #: Numbers per image. The paper's image weights are for a likelihood *averaged* over them: beside a sum, its
+    #: adversary would be ignored, and its likelihoods of CelebA (131 to 146) are those of a mean. Likelihoods here are
+    #: summed, so the weights of reconstructions are divided by these, for all methods alike.
+    n_values: int = 1
+
+
+SMALL = {"likelihood": "gaussian", "n_layers": 2, "use_batch_norm": False, "dropout_rate": 0.0}
+PAPER: dict[str, Experiment] = {
+    "parametric": Experiment(
+        architecture=SMALL | {"n_latent_z": 1, "n_latent_w": 1, "n_hidden": 8, "noise_scale": 0.5},
+        weights={
+            "csvae-noadv": Row(1, 1, 1),
+            "csvae": Row(2.5, 1, 0.5, adv=20),
+            "hcsvae-noadv": Row(1, 1, 0.5),
+            "hcsvae": Row(2.5, 1, 0.5, adv=20),
+            "diva": Row(1, 1, 1, classify=1),
+            "ccvae": Row(1, 1, 1, classify=1),
+            "discovr": Row(0.75, 0.9, 0.2, adv=0.8, rec_z=0.25),
+        },
+    ),
+    "swiss-roll": Experiment(
+        architecture=SMALL | {"n_latent_z": 2, "n_latent_w": 2, "n_hidden": 128, "noise_scale": 0.2},
+        weights={
+            "csvae-noadv": Row(20, 0.2, 1),
+            "csvae": Row(20, 0.2, 1, adv=50),
+            "hcsvae-noadv": Row(20, 0.2, 1),
+            "hcsvae": Row(20, 0.5, 1, adv=50),
+            "diva": Row(20, 0.2, 0.2, classify=1),
+            "ccvae": Row(20, 0.2, 0.2, classify=1),
+            "discovr": Row(0.9, 0.2, 0.2, adv=8, rec_z=0.1),
+        },
+    ),
+    "colored-mnist": Experiment(
+        architecture={"n_latent_z": 20, "n_latent_w": 2, "n_hidden": 4096, "n_layers": 2, "network": "cnn"}
+        | {"likelihood": "bernoulli", "classifier_batch_norm": True, "dropout_rate": 0.0},
+        lr=1e-4,
+        n_values=3 * 28 * 28,
+        weights={
+            "csvae-noadv": Row(1, 1e-4, 1),
+            "csvae": Row(1, 1e-4, 1, adv=1),
+            "hcsvae-noadv": Row(1e3, 1e-4, 1),
+            "hcsvae": Row(1e4, 1e-4, 1, adv=1),
+            "diva": Row(1, 1e-4, 1e-4, classify=1),
+            "ccvae": Row(1, 1e-4, 1e-4, classify=1),
+            "discovr": Row(0.5, 1e-4, 1e-4, adv=0.1, rec_z=0.5),
+        },
+    ),
+    "celeba-glasses": Experiment(
+        architecture={"n_latent_z": 128, "n_latent_w": 16, "n_hidden": 2048, "n_layers": 1, "network": "larsen"}
+        | {"likelihood": "image-gaussian", "dropout_rate": 0.0},
+        lr=1e-4,
+        n_values=3 * 64 * 64,
+        weights={
+            "csvae-noadv": Row(1, 1e-4, 1),
+            "csvae": Row(1e3, 1e-4, 1, adv=1),
+            "hcsvae-noadv": Row(1e3, 1e-4, 1),
+            "hcsvae": Row(1e4, 1e-4, 1, adv=1),
+            "diva": Row(1e5, 1e-4, 1e-4, classify=1),
+            "ccvae": Row(1e5, 1e-4, 1e-4, classify=1),
+            "discovr": Row(1e6, 1e-4, 1e-4, adv=2000, rec_z=1e5),
+        },
+    ),
+    "kang": Experiment(
+        architecture={"n_latent_z": 10, "n_latent_w": 2, "n_hidden": 128, "n_layers": 1}
+        | {"likelihood": "zinb", "dropout_rate": 0.1},
+        weights={
+            "csvae-noadv": Row(1, 1e-4, 1),
+            "csvae": Row(1, 1e-4, 1, adv=100),
+            "hcsvae-noadv": Row(1, 1e-4, 1),
+            "hcsvae": Row(1, 1e-4, 1, adv=100),
+            "diva": Row(1, 1e-4, 1e-4, classify=1),
+            "ccvae": Row(1, 1e-4, 1e-4, classify=1),
+            "discovr": Row(0.9, 1e-4, 1e-4, adv=100, rec_z=0.1),
+        },
+    ),
+}
+
+
+def paper_weights(method: str, experiment: str) -> Weights:
+    """Loss weights of a method in an experiment, for summed likelihoods; a dash of the table is a 0."""
+    if experiment not in PAPER:
+        raise ValueError(f"experiment={experiment!r} is not one of the paper's; choose from {list(PAPER)}.")
+    rows = PAPER[experiment].weights
+    if method not in rows:
+        raise ValueError(f"method={method!r} is not in the paper's table of weights; choose from {list(rows)}.")
+    weights = {term: weight or 0.0 for term, weight in rows[method]._asdict().items()}
+    for term in ("rec", "rec_z"):
+        weights[term] /= PAPER[experiment].n_values
+    return Weights(**weights)
+
+
+def paper_settings(method: str, experiment: str) -> dict[str, Any]:
+    """Constructor arguments of a method in one of the paper's experiments."""
+    settings = {"weights": paper_weights(method, experiment)} | PAPER[experiment].architecture
+    if method != "discovr":
+        return settings
+    return settings | {
+        "likelihood_z": settings["likelihood"],
+        "zero_inflation": "gene-cell",
+        "n_components_z": 1,
+        "prior": "condition-mean" if settings["n_latent_z"] == settings["n_latent_w"] else "mapped",
+        "adversary": "reconstruction",
+        # "All other neural networks are formulated as MLPs", on images, too.
+        "network_adversary": "mlp",
+        "n_hidden_adversary": None,
+        "n_layers_adversary": None,
+    }
