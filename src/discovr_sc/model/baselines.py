@@ -38,8 +38,7 @@ class CSVAE(Baseline):
 
     Examples
     --------
-    >>> from discovr_sc import CSVAE, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> from discovr_sc import CSVAE
     >>> CSVAE.setup_anndata(adata, condition_key="condition")
     >>> model = CSVAE(adata)
     >>> model.train(max_epochs=1, enable_progress_bar=False)
@@ -56,8 +55,7 @@ class HCSVAE(Baseline):
 
     Examples
     --------
-    >>> from discovr_sc import HCSVAE, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> from discovr_sc import HCSVAE
     >>> HCSVAE.setup_anndata(adata, condition_key="condition")
     >>> model = HCSVAE(adata, n_latent_u=5)
     >>> model.train(max_epochs=1, enable_progress_bar=False)
@@ -74,8 +72,7 @@ class DIVA(Baseline):
 
     Examples
     --------
-    >>> from discovr_sc import DIVA, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> from discovr_sc import DIVA
     >>> DIVA.setup_anndata(adata, condition_key="condition")
     >>> model = DIVA(adata)
     >>> model.train(max_epochs=1, enable_progress_bar=False)
@@ -96,8 +93,7 @@ class CCVAE(Baseline):
 
     Examples
     --------
-    >>> from discovr_sc import CCVAE, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> from discovr_sc import CCVAE
     >>> CCVAE.setup_anndata(adata, condition_key="condition")
     >>> model = CCVAE(adata, n_classifier_samples=10)
     >>> model.train(max_epochs=1, enable_progress_bar=False)
@@ -115,8 +111,7 @@ class CVAE(Baseline):
 
     Examples
     --------
-    >>> from discovr_sc import CVAE, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> from discovr_sc import CVAE
     >>> CVAE.setup_anndata(adata, condition_key="condition")
     >>> model = CVAE(adata)
     >>> model.train(max_epochs=1, enable_progress_bar=False)
@@ -132,18 +127,7 @@ class CVAE(Baseline):
     def get_latent_representation(
         self, adata: AnnData | None = None, indices: Sequence[int] | None = None, *, kind: Literal["z"] = "z", **kwargs
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only.
-
-        Examples
-        --------
-        >>> from discovr_sc import CVAE, data
-        >>> adata = data.simulate_counts(n_cells=200, n_genes=50)
-        >>> CVAE.setup_anndata(adata, condition_key="condition")
-        >>> model = CVAE(adata)
-        >>> model.train(max_epochs=1, enable_progress_bar=False)
-        >>> model.get_latent_representation().shape
-        (200, 10)
-        """
+        """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only."""
         if kind != "z":
             raise ValueError(f"kind={kind!r}: CVAE has no w, the condition itself stands in its place; use kind='z'.")
         return super().get_latent_representation(adata, indices, kind=kind, **kwargs)

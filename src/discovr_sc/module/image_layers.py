@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
-from scvi.nn import FCLayers
 from torch import Tensor, nn
 
 
@@ -49,66 +47,32 @@ class ImageFeatures(nn.Module):
 
 
 class ImageBody(nn.Module):
-    """Fully connected layers where the covariates enter, then convolutions that grow to the image's size."""
+    """Fully connected layers where the covariates enter, then convolutions that grow to the image's size.
+
+    Parameters
+    ----------
+    dense
+        From latents to features.
+    start
+        Shape of the smallest feature maps.
+    layers
+        The convolutions.
+    to_image
+        From features to the smallest feature maps, where ``dense`` does not give them.
+    """
 
     def __init__(
-        self,
-        dense: nn.Module,
-        n_hidden: int,
-        sizes: list[tuple[int, int]],
-        channels: Sequence[int],
-        use_batch_norm: bool,
+        self, dense: nn.Module, start: tuple[int, ...], layers: list[nn.Module], to_image: nn.Module | None = None
     ):
         super().__init__()
         self.dense = dense
-        self.start = (channels[-1], *sizes[-1])
-        self.to_image = nn.Linear(n_hidden, math.prod(self.start))
-        layers: list[nn.Module] = []
-        for n_in, n_out, size in zip(channels[:0:-1], channels[-2::-1], sizes[-2::-1], strict=True):
-            layers += [nn.Upsample(size), *convolution(n_in, n_out, use_batch_norm)]
+        self.start = start
+        self.to_image = nn.Identity() if to_image is None else to_image
         self.convolutions = nn.Sequential(*layers)
 
     def forward(self, latent: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
         """Feature maps ``(..., n, channels, height, width)`` for latents ``(..., n, n_latent)``."""
         h = self.to_image(self.dense(latent, *cats, cont=cont))
-        images = self.convolutions(channels_last(h.reshape(-1, *self.start)))
-        return images.reshape(*latent.shape[:-1], *images.shape[1:])
-
-
-class UpwardBody(nn.Module):
-    """One fully connected layer where the covariates enter, then transposed convolutions, each doubling the size."""
-
-    def __init__(
-        self,
-        n_latent: int,
-        start: tuple[int, int, int],
-        channels: Sequence[int],
-        n_cats: Sequence[int],
-        n_cont: int,
-        use_batch_norm: bool,
-    ):
-        super().__init__()
-        self.start = start
-        n_flat = math.prod(start)
-        self.dense = FCLayers(
-            n_latent,
-            n_flat,
-            n_cat_list=n_cats,
-            n_cont=n_cont,
-            n_layers=1,
-            n_hidden=n_flat,
-            dropout_rate=0.0,
-            use_batch_norm=use_batch_norm,
-        )
-        layers: list[nn.Module] = []
-        for n_in, n_out in zip((start[0], *channels), channels, strict=False):
-            up = nn.ConvTranspose2d(n_in, n_out, 5, stride=2, padding=2, output_padding=1)
-            layers += activated(up, use_batch_norm)
-        self.convolutions = nn.Sequential(*layers)
-
-    def forward(self, latent: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
-        """Feature maps ``(..., n, channels, height, width)`` for latents ``(..., n, n_latent)``."""
-        h = self.dense(latent, *cats, cont=cont)
         images = self.convolutions(channels_last(h.reshape(-1, *self.start)))
         return images.reshape(*latent.shape[:-1], *images.shape[1:])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeVar
@@ -22,8 +23,8 @@ from discovr_sc.module.image_layers import (
     ImageBody,
     ImageFeatures,
     ImageHead,
-    UpwardBody,
     activated,
+    convolution,
     image_convolutions,
 )
 from discovr_sc.settings import Settings
@@ -157,32 +158,24 @@ class MLP:
         return Decoder(body, {name: nn.Linear(self.n_hidden, self.shape[0]) for name in heads})
 
     def data_classifier(self, n_classes: int) -> Classifier:
-        """Data (a reconstruction) to class logits."""
-        return self._plain_classifier(self.shape[0], n_classes)
+        """Data (a reconstruction) to logits."""
+        return self.latent_classifier(self.shape[0], n_classes)
 
     def latent_classifier(self, n_in: int, n_classes: int) -> Classifier:
-        """Latent to class logits."""
-        return self._plain_classifier(n_in, n_classes)
-
-    def _plain_classifier(self, n_in: int, n_classes: int) -> Classifier:
+        """Latent to logits."""
         return Classifier(self._plain_dense(n_in), self.n_hidden, n_classes)
 
     def _plain_dense(self, n_in: int) -> Dense:
         # What a classifier says of a cell should not hang on the batch it happens to be in: no dropout, and batch norm
         # only where asked for, as in the paper's latent classifier for coloured MNIST.
-        return Dense(
-            n_in,
-            self.n_hidden,
-            n_layers=self.n_layers,
-            n_hidden=self.n_hidden,
-            dropout_rate=0.0,
-            use_batch_norm=self.classifier_batch_norm,
-        )
+        return self._dense(n_in, (), 0, dropout_rate=0.0, use_batch_norm=self.classifier_batch_norm)
 
     def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
         return self._dense(self.shape[0], n_cats, n_cont, self.dropout_rate)
 
-    def _dense(self, n_in: int, n_cats: Sequence[int], n_cont: int, dropout_rate: float) -> Dense:
+    def _dense(
+        self, n_in: int, n_cats: Sequence[int], n_cont: int, dropout_rate: float, use_batch_norm: bool | None = None
+    ) -> Dense:
         return Dense(
             n_in,
             self.n_hidden,
@@ -191,7 +184,7 @@ class MLP:
             n_layers=self.n_layers,
             n_hidden=self.n_hidden,
             dropout_rate=dropout_rate,
-            use_batch_norm=self.use_batch_norm,
+            use_batch_norm=self.use_batch_norm if use_batch_norm is None else use_batch_norm,
         )
 
 
@@ -202,11 +195,33 @@ class FlatMLP(MLP):
         """Take any shape."""
 
     def data_classifier(self, n_classes: int) -> Classifier:
-        """Data (a reconstruction) to class logits."""
+        """Data (a reconstruction) to logits."""
         return FlatClassifier(self._plain_dense(math.prod(self.shape)), self.n_hidden, n_classes)
 
 
-class CNN(MLP):
+class ImageFamily(MLP):
+    """What the convolutional families share: convolutions down to ``smallest``, then the fully connected layers."""
+
+    @property
+    def smallest(self) -> tuple[int, int, int]:
+        """Shape of the feature maps after three halvings."""
+        return self.channels[-1], self.shape[1] // 8, self.shape[2] // 8
+
+    @abstractmethod
+    def convolutions(self, use_batch_norm: bool) -> nn.Sequential:
+        """From images to the smallest feature maps, flattened."""
+
+    def data_classifier(self, n_classes: int) -> Classifier:
+        """Data (a reconstruction) to logits."""
+        features = ImageFeatures(self.convolutions(use_batch_norm=False), self._plain_dense(math.prod(self.smallest)))
+        return Classifier(features, self.n_hidden, n_classes)
+
+    def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
+        dense = self._dense(math.prod(self.smallest), n_cats, n_cont, self.dropout_rate)
+        return ImageFeatures(self.convolutions(self.use_batch_norm), dense)
+
+
+class CNN(ImageFamily):
     """The convolutional family, for images: the paper's networks for coloured MNIST, widths settable.
 
     Four 3 x 3 convolutions, three of them followed by a halving (28 -> 14 -> 7 -> 3), then the fully connected
@@ -223,36 +238,23 @@ class CNN(MLP):
                 f"shape {self.shape}; use network='mlp' for vectors, or reshape the array."
             )
 
+    def convolutions(self, use_batch_norm: bool) -> nn.Sequential:
+        """See :meth:`ImageFamily.convolutions`."""
+        return image_convolutions(self.shape[0], self.channels, use_batch_norm)
+
     def decoder(self, n_latent: int, heads: Sequence[str], n_cats: Sequence[int] = (), n_cont: int = 0) -> Decoder:
         """Latent to the parameters of a likelihood of the data."""
-        body = ImageBody(
-            self._dense(n_latent, n_cats, n_cont, dropout_rate=0.0),
-            self.n_hidden,
-            self._sizes(),
-            self.channels,
-            self.use_batch_norm,
-        )
+        dense = self._dense(n_latent, n_cats, n_cont, dropout_rate=0.0)
+        to_image = nn.Linear(self.n_hidden, math.prod(self.smallest))
+        sizes = [(self.shape[1] // 2**i, self.shape[2] // 2**i) for i in (2, 1, 0)]  # after so many halvings
+        layers: list[nn.Module] = []
+        for n_in, n_out, size in zip(self.channels[:0:-1], self.channels[-2::-1], sizes, strict=True):
+            layers += [nn.Upsample(size), *convolution(n_in, n_out, self.use_batch_norm)]
+        body = ImageBody(dense, self.smallest, layers, to_image)
         return Decoder(body, {name: ImageHead(self.channels[0], self.shape[0]) for name in heads})
 
-    def data_classifier(self, n_classes: int) -> Classifier:
-        """Data (a reconstruction) to class logits."""
-        convolutions = image_convolutions(self.shape[0], self.channels, use_batch_norm=False)
-        features = ImageFeatures(convolutions, self._plain_dense(self._n_flat()))
-        return Classifier(features, self.n_hidden, n_classes)
 
-    def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
-        dense = self._dense(self._n_flat(), n_cats, n_cont, self.dropout_rate)
-        return ImageFeatures(image_convolutions(self.shape[0], self.channels, self.use_batch_norm), dense)
-
-    def _sizes(self) -> list[tuple[int, int]]:
-        """Heights and widths after 0, 1, 2 and 3 halvings."""
-        return [(self.shape[1] // 2**i, self.shape[2] // 2**i) for i in range(4)]
-
-    def _n_flat(self) -> int:
-        return self.channels[-1] * math.prod(self._sizes()[-1])
-
-
-class LarsenCNN(MLP):
+class LarsenCNN(ImageFamily):
     """The convolutional family of Larsen et al. 2016 for 64 x 64 faces, widths settable.
 
     Three 5 x 5 convolutions of stride 2 (64 -> 32 -> 16 -> 8), then the fully connected layers; the decoder goes from
@@ -269,34 +271,34 @@ class LarsenCNN(MLP):
                 f"but one observation has shape {self.shape}; resize the images, or use network='cnn'."
             )
 
-    def decoder(self, n_latent: int, heads: Sequence[str], n_cats: Sequence[int] = (), n_cont: int = 0) -> Decoder:
-        """Latent to the parameters of a likelihood of the data."""
-        first, second, third = self.channels
-        last = max(first // 2, 1)
-        body = UpwardBody(n_latent, self._smallest(), (third, second, last), n_cats, n_cont, self.use_batch_norm)
-        return Decoder(body, {name: ImageHead(last, self.shape[0], kernel=5) for name in heads})
-
-    def data_classifier(self, n_classes: int) -> Classifier:
-        """Data (a reconstruction) to class logits."""
-        features = ImageFeatures(self._convolutions(use_batch_norm=False), self._plain_dense(self._n_flat()))
-        return Classifier(features, self.n_hidden, n_classes)
-
-    def _data_features(self, n_cats: Sequence[int], n_cont: int) -> nn.Module:
-        dense = self._dense(self._n_flat(), n_cats, n_cont, self.dropout_rate)
-        return ImageFeatures(self._convolutions(self.use_batch_norm), dense)
-
-    def _convolutions(self, use_batch_norm: bool) -> nn.Sequential:
+    def convolutions(self, use_batch_norm: bool) -> nn.Sequential:
+        """See :meth:`ImageFamily.convolutions`."""
         layers: list[nn.Module] = []
         for n_in, n_out in zip((self.shape[0], *self.channels), self.channels, strict=False):
             layers += activated(nn.Conv2d(n_in, n_out, 5, stride=2, padding=2), use_batch_norm)
         return nn.Sequential(*layers, nn.Flatten())
 
-    def _smallest(self) -> tuple[int, int, int]:
-        """Shape of the feature maps after three halvings."""
-        return self.channels[-1], self.shape[1] // 8, self.shape[2] // 8
-
-    def _n_flat(self) -> int:
-        return math.prod(self._smallest())
+    def decoder(self, n_latent: int, heads: Sequence[str], n_cats: Sequence[int] = (), n_cont: int = 0) -> Decoder:
+        """Latent to the parameters of a likelihood of the data."""
+        first, second, third = self.channels
+        last = max(first // 2, 1)
+        n_flat = math.prod(self.smallest)
+        dense = FCLayers(
+            n_latent,
+            n_flat,
+            n_cat_list=n_cats,
+            n_cont=n_cont,
+            n_layers=1,
+            n_hidden=n_flat,
+            dropout_rate=0.0,
+            use_batch_norm=self.use_batch_norm,
+        )
+        layers: list[nn.Module] = []
+        for n_in, n_out in zip((third, third, second), (third, second, last), strict=True):
+            up = nn.ConvTranspose2d(n_in, n_out, 5, stride=2, padding=2, output_padding=1)
+            layers += activated(up, self.use_batch_norm)
+        body = ImageBody(dense, self.smallest, layers)
+        return Decoder(body, {name: ImageHead(last, self.shape[0], kernel=5) for name in heads})
 
 
 NETWORKS: dict[str, type[MLP]] = {"mlp": MLP, "cnn": CNN, "larsen": LarsenCNN}
