@@ -1,7 +1,7 @@
-# Everything happens in .venv; the two commands of the README are `make demo` and `make test`.
+# Everything happens in .venv (or VENV=folder); the two commands of the README are `make demo` and `make test`.
 
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -12,7 +12,7 @@ ifeq ($(origin DISCOVR_SC_DATA), undefined)
   endif
 endif
 
-.PHONY: demo test test-long bench lint docs notebooks tables install clean
+.PHONY: demo test test-long coverage bench lint types docs notebooks tables install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/discovr-sc demo --out demo
@@ -26,10 +26,15 @@ test-long: $(VENV)/.installed-test
 bench: $(VENV)/.installed
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/discovr-sc bench
 
-lint: $(VENV)/.installed-test
-	$(INSTALL) -e ".[dev]"
+coverage: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not long" --cov --cov-report=term
+
+lint: $(VENV)/.installed-dev types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/python -m mypy
 
 docs: $(VENV)/.installed-doc
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -57,9 +62,13 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(INSTALL) -e ".[test]"
 	touch $@
 
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) -e ".[dev]"
+	touch $@
+
 $(VENV)/.installed-doc: $(VENV)/.installed
 	$(INSTALL) -e ".[doc]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo docs/_build docs/generated
+	rm -rf .venv demo docs/_build docs/generated .coverage* .mypy_cache .pytest_cache .ruff_cache
