@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
 
-from ._checks import as_classes, as_codes, as_matrix, check_same_length
+from .checks import as_classes, as_codes, as_matrix, check_same_length
 
 _RESTARTS = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._checks import as_classes, as_vector, check_same_length
+from .checks import as_classes, as_vector, check_same_length
 
 #: From this brightness on, a pixel belongs to the digit.
 DIGIT_LEVEL = 0.5

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 from sklearn.neighbors import KDTree
 
-from ._checks import as_codes, as_matrix, check_choice, check_same_length, is_discrete
+from .checks import as_codes, as_matrix, check_choice, check_same_length, is_discrete
 
 Count = Literal["ross", "paper"]
 

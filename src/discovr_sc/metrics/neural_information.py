@@ -21,7 +21,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from ._checks import as_classes, as_codes, as_matrix, check_same_length, is_discrete
+from .checks import as_classes, as_codes, as_matrix, check_same_length, is_discrete
 
 _TRAIN, _VALIDATION = 0.5, 0.15  # shares of the rows; the rest is held out for the estimate
 _BATCH, _MIN_BATCHES = 1000, 10  # rows in a step at most, and steps in an epoch at least

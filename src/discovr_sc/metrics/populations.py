@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
-from ._checks import as_matrix
+from .checks import as_matrix
 
 
 class MeanScore(NamedTuple):

@@ -22,7 +22,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 
-from ._checks import as_classes, as_matrix, as_vector, check_same_length
+from .checks import as_classes, as_matrix, as_vector, check_same_length
 
 _SD = np.sqrt(0.5)  # standard deviation of z and of the untruncated w given x
 _QUADRATURE_NODES = 64

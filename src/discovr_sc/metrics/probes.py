@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
-from ._checks import as_classes, as_matrix, check_choice, check_same_length
+from .checks import as_classes, as_matrix, check_choice, check_same_length
 
 Kind = Literal["linear", "knn", "boosting", "mlp"]
 Codes = NDArray[np.intp]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._checks import as_classes, as_matrix, check_same_length
+from .checks import as_classes, as_matrix, check_same_length
 
 # Neighbourhood sizes of scib-metrics' own benchmark.
 _LISI_NEIGHBOURS, _KBET_NEIGHBOURS, _GRAPH_NEIGHBOURS = 90, 50, 15

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import entropy
 
-from ._checks import as_classes, as_matrix, check_choice, check_same_length
+from .checks import as_classes, as_matrix, check_choice, check_same_length
 from .mutual_information import Count, knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
 
