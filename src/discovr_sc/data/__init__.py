@@ -1,10 +1,10 @@
 """Data: tensors to and from AnnData, simulators that keep their truth, and the real sets."""
 
 from .adapters import anndata_to_tensors, tensors_to_anndata
-from .celeba import celeba
 from .counts import log_counts, prepare_counts
-from .kang import DataUnavailableError, kang
-from .mnist import colored_mnist
+from .load_celeba import celeba
+from .load_kang import DataUnavailableError, kang
+from .load_mnist import colored_mnist
 from .simulate import noisy_swiss_roll, parametric_model, simulate_counts
 
 __all__ = [

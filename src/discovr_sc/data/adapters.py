@@ -40,12 +40,6 @@ def tensors_to_anndata(
     AnnData
         Shape (n, 0), without `X`.
 
-    Raises
-    ------
-    ValueError
-        If lengths differ, `x` is not numeric or not finite, `y` has missing values or is not
-        one-dimensional, or `obs` already has a column `condition_key`.
-
     Examples
     --------
     >>> import numpy as np
@@ -69,9 +63,8 @@ def tensors_to_anndata(
 
     table = _obs_table(obs, n)
     if condition_key in table:
-        raise ValueError(
-            f"obs already has a column {condition_key!r}, where y would go; rename it or pass another condition_key."
-        )
+        advice = "rename it or pass another condition_key"
+        raise ValueError(f"obs already has a column {condition_key!r}, where y would go; {advice}.")
     table[condition_key] = labels
     return AnnData(obs=table, obsm={tensor_key: values})
 
@@ -84,24 +77,15 @@ def anndata_to_tensors(
     Parameters
     ----------
     adata
-        Samples in `obsm[tensor_key]`, conditions in `obs[condition_key]`.
-    tensor_key
-        Key in `obsm` of the samples, shape (n, ...).
-    condition_key
-        Column of `obs` with the conditions.
+        Samples, shape (n, ...), in `obsm[tensor_key]`, conditions in `obs[condition_key]`.
+    tensor_key, condition_key
+        As for :func:`tensors_to_anndata`.
 
     Returns
     -------
     tuple[torch.Tensor, torch.Tensor]
         The samples (n, ...), float32 or the stored integer type, and the position of each sample's condition
         among the sorted (or, for a categorical, the given) categories, int64 (n,).
-
-    Raises
-    ------
-    KeyError
-        If `tensor_key` or `condition_key` is absent.
-    ValueError
-        If the samples are not numeric or not finite, or a condition is missing.
 
     Examples
     --------
@@ -116,8 +100,7 @@ def anndata_to_tensors(
         raise KeyError(f"condition_key {condition_key!r} is not in adata.obs, which has {list(adata.obs)}.")
     values = _numeric_array(adata.obsm[tensor_key], name=f"obsm[{tensor_key!r}]")
     codes = adata.obs[condition_key].astype("category").cat.codes.to_numpy(dtype=np.int64)
-    n_missing = int((codes < 0).sum())
-    if n_missing:
+    if n_missing := int((codes < 0).sum()):
         raise ValueError(f"obs[{condition_key!r}] is missing for {n_missing} samples; remove them or label them.")
     return torch.tensor(values), torch.tensor(codes)
 
@@ -149,30 +132,23 @@ def _condition_labels(y: Sequence | np.ndarray | torch.Tensor | pd.Series | pd.C
     if np.ndim(y) != 1:
         raise ValueError(f"y has {np.ndim(y)} dimensions; pass one label per sample, shape (n,).")
     labels = pd.Categorical(y).remove_unused_categories()
-    n_missing = int((labels.codes < 0).sum())
-    if n_missing:
+    if n_missing := int((labels.codes < 0).sum()):
         raise ValueError(f"y is missing for {n_missing} samples; remove them or give them a label of their own.")
     names = [str(category) for category in labels.categories]
     if len(set(names)) != len(names):
-        raise ValueError(
-            f"y has labels that differ only in type, among {labels.categories.tolist()}; make them one type."
-        )
+        found = labels.categories.tolist()
+        raise ValueError(f"y has labels that differ only in type, among {found}; make them one type.")
     return labels.rename_categories(names)
 
 
 def _obs_table(obs: pd.DataFrame | Mapping[str, Sequence] | None, n: int) -> pd.DataFrame:
     columns = {} if obs is None else obs
     for key in columns:
-        if len(columns[key]) != n:
-            raise ValueError(
-                f"obs column {key!r} has {len(columns[key])} values for {n} samples; they must be as many."
-            )
+        if (length := len(columns[key])) != n:
+            raise ValueError(f"obs column {key!r} has {length} values for {n} samples; they must be as many.")
     index = obs.index if isinstance(obs, pd.DataFrame) else pd.RangeIndex(n)
     if len(index) != n:
         raise ValueError(f"obs has {len(index)} rows for {n} samples; they must be as many.")
-    return pd.DataFrame({key: _without_index(columns[key]) for key in columns}, index=index.astype(str))
-
-
-def _without_index(column: Sequence) -> Sequence:
     # Rows go by position: pandas would otherwise align a Series by its own index and leave holes.
-    return column.array if isinstance(column, pd.Series) else column
+    values = {key: getattr(columns[key], "array", columns[key]) for key in columns}
+    return pd.DataFrame(values, index=index.astype(str))

@@ -17,33 +17,25 @@ def cache_folder(cache: str | Path | None) -> Path:
 
 
 def find_file(name: str, *, root: str | Path | None, cache: str | Path | None) -> Path | None:
-    """Look a data file up in `root`, else in the folder DISCOVR_SC_DATA names, else in the cache.
+    """Look a file up in `root`, which must have it, else in the folder DISCOVR_SC_DATA names, else in the cache.
 
-    Parameters
-    ----------
-    name
-        Path of the file below any of the folders.
-    root
-        Folder that must have the file; the others are then not looked at.
-    cache
-        Folder to use in place of the user's cache.
-
-    Returns
-    -------
-    Path or None
-        The file, or None where no folder has it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If `root` is given and lacks the file.
+    `name` is its path below any of them, `cache` a folder to use in place of the user's. None if no folder has it.
     """
-    if root is not None:
-        path = Path(root) / name
-        if not path.is_file():
-            raise FileNotFoundError(f"root {str(root)!r} has no file {name}; put it there or leave root out.")
-        return path
-    return find_first([name], root=None, cache=cache)
+    path = find_first([name], root=root, cache=cache)
+    if path is None and root is not None:
+        raise FileNotFoundError(f"root {str(root)!r} has no file {name}; put it there or leave root out.")
+    return path
+
+
+def find_image_file(
+    names: Sequence[str], folders: Sequence[str], advice: str, *, root: str | Path | None, cache: str | Path | None
+) -> Path:
+    """Look a file up that goes by one of several names in one of several folders; an error with advice if nowhere."""
+    path = find_first([f"{folder}{name}" for folder in folders for name in names], root=root, cache=cache)
+    if path is None:
+        where = "no folder has" if root is None else f"root {str(root)!r} has no"
+        raise FileNotFoundError(f"{where} {' or '.join(names)}. {advice}")
+    return path
 
 
 def find_first(names: Sequence[str], *, root: str | Path | None, cache: str | Path | None) -> Path | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,20 +25,13 @@ def parametric_model(n: int = 20_000, *, seed: int = 0) -> AnnData:
 
     Parameters
     ----------
-    n
-        Number of samples.
-    seed
-        Seed of the generator.
+    n, seed
+        Number of samples, and seed of the generator.
 
     Returns
     -------
     AnnData
         `obsm["x"]` (n, 1); `obs`: `condition` ("1" where w > 0, else "0") and the true `z` and `w`.
-
-    Raises
-    ------
-    ValueError
-        If `n` is below 1.
 
     Examples
     --------
@@ -61,16 +56,14 @@ def noisy_swiss_roll(
 
     Parameters
     ----------
-    n
-        Number of samples.
+    n, seed
+        Number of samples, and seed of the generator.
     flip
         Probability that a label is flipped, from 0 to 1.
     noise
         Standard deviation of normal noise added to x, in the units of the roll (before standardisation).
     standardize
         Shift and scale each column of x to mean 0 and standard deviation 1.
-    seed
-        Seed of the generator.
 
     Returns
     -------
@@ -78,11 +71,6 @@ def noisy_swiss_roll(
         `obsm["x"]` (n, 3) and `obsm["plane"]` (n, 2), columns 0 and 2 of x. `obs`: `condition` (after the
         flips), `condition_clean` ("1" where the true length exceeds 10.5, else "0"), and the true, unscaled
         `t` and `length`.
-
-    Raises
-    ------
-    ValueError
-        If `n` is below 2, `flip` is not in [0, 1] or `noise` is negative.
 
     Examples
     --------
@@ -108,26 +96,38 @@ def noisy_swiss_roll(
     return adata
 
 
-def simulate_counts(
-    n_cells: int = 2000,
-    n_genes: int = 500,
-    *,
-    n_types: int = 4,
-    n_conditions: int = 2,
-    condition_sizes: Sequence[float] | None = None,
-    type_proportions: Sequence[Sequence[float]] | np.ndarray | None = None,
-    n_effect_genes: int = 50,
-    effect_size: float = 1.0,
-    type_specific: float = 0.3,
-    response_spread: float = 0.3,
-    dispersion: float = 0.2,
-    library_size: float = 1500.0,
-    library_spread: float = 0.4,
-    dropout: float = 0.0,
-    n_batches: int = 1,
-    batch_effect: float = 0.2,
-    seed: int = 0,
-) -> AnnData:
+@dataclass(frozen=True)
+class CountSettings:
+    """What :func:`simulate_counts` takes beside the shape and the seed; it tells what each means."""
+
+    n_types: int = 4
+    n_conditions: int = 2
+    condition_sizes: Sequence[float] | np.ndarray | None = None
+    type_proportions: Sequence[Sequence[float]] | np.ndarray | None = None
+    n_effect_genes: int = 50
+    effect_size: float = 1.0
+    type_specific: float = 0.3
+    response_spread: float = 0.3
+    dispersion: float = 0.2
+    library_size: float = 1500.0
+    library_spread: float = 0.4
+    dropout: float = 0.0
+    n_batches: int = 1
+    batch_effect: float = 0.2
+
+    def __post_init__(self):
+        for name in ("n_types", "n_conditions", "n_batches"):
+            _check_at_least(name, getattr(self, name), 1)
+        for name in ("effect_size", "response_spread", "dispersion", "library_spread", "batch_effect"):
+            _check_not_negative(name, getattr(self, name))
+        _check_share("type_specific", self.type_specific)
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; pass a probability from 0 to below 1.")
+        if not 0 < self.library_size < np.inf:
+            raise ValueError(f"library_size is {self.library_size}; pass a positive number of counts.")
+
+
+def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, **settings: Any) -> AnnData:
     """Simulate counts of cells of a few types under a control and one or more treatments.
 
     The count of gene g in cell i is negative binomial with mean `library_i * rho_ig` and variance
@@ -139,38 +139,41 @@ def simulate_counts(
     ----------
     n_cells, n_genes
         Shape of the count matrix.
-    n_types
-        Number of cell types T. Each changes the expression of about a seventh of the genes.
-    n_conditions
-        Number of conditions K, the first of which is the control.
-    condition_sizes
-        Share of cells in each condition, K numbers that sum to 1; equal by default.
-    type_proportions
-        Share of each type within each condition, (K, T), rows summing to 1; equal by default. Shares are met
-        exactly up to rounding.
-    n_effect_genes
-        Number of genes each treatment changes, drawn for each treatment anew.
-    effect_size
-        Mean absolute log fold change (natural logarithm) of those genes where `type_specific` is 0.
-    type_specific
-        Share of the effect that is drawn for each type anew instead of being common to all, from 0 to 1.
-    response_spread
-        Standard deviation over cells of the strength of the response, whose mean is 1; it multiplies the log
-        fold changes.
-    dispersion
-        Excess of the variance over a Poisson's, as above; 0 is Poisson.
-    library_size
-        Median expected number of counts of a cell, before dropout.
-    library_spread
-        Standard deviation of the logarithm of that number over cells.
-    dropout
-        Probability that a non-zero count is set to zero.
-    n_batches
-        Number of batches, equal in size and spread over conditions at random.
-    batch_effect
-        Standard deviation over genes of a batch's log fold change; with one batch there is none.
     seed
         Seed of the generator. The same arguments give the same matrix, bit for bit.
+    **settings
+        Any of the parameters below, by name; the defaults are in brackets.
+
+    Other Parameters
+    ----------------
+    n_types
+        Number of cell types T (4). Each changes the expression of about a seventh of the genes.
+    n_conditions
+        Number of conditions K (2), the first of which is the control.
+    condition_sizes
+        Share of cells in each condition, K numbers that sum to 1 (equal).
+    type_proportions
+        Share of each type within each condition, (K, T), rows summing to 1 (equal). Shares are met exactly up to
+        rounding.
+    n_effect_genes
+        Number of genes each treatment changes (50), drawn for each treatment anew.
+    effect_size
+        Mean absolute log fold change (natural logarithm) of those genes where `type_specific` is 0 (1.0).
+    type_specific
+        Share of the effect that is drawn for each type anew instead of being common to all, from 0 to 1 (0.3).
+    response_spread
+        Standard deviation over cells of the strength of the response, whose mean is 1 (0.3); it multiplies the log
+        fold changes.
+    dispersion
+        Excess of the variance over a Poisson's, as above (0.2); 0 is Poisson.
+    library_size, library_spread
+        Median expected number of counts of a cell, before dropout (1500), and the standard deviation over cells of
+        its logarithm (0.4).
+    dropout
+        Probability that a non-zero count is set to zero (0).
+    n_batches, batch_effect
+        Number of batches (1), equal in size and spread over conditions at random, and the standard deviation over
+        genes of a batch's log fold change (0.2); with one batch there is none.
 
     Returns
     -------
@@ -183,11 +186,6 @@ def simulate_counts(
         `var["effect_treated_1"]` their mean over types; `var["is_effect"]` marks genes any treatment changes.
         `uns["simulation"]` has the arguments.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of range or shares do not sum to 1.
-
     Examples
     --------
     >>> proportions = [[0.7, 0.3], [0.2, 0.8]]
@@ -197,119 +195,64 @@ def simulate_counts(
     >>> adata.obs.groupby(["condition", "cell_type"], observed=True).size().tolist()
     [70, 30, 20, 80]
     """
-    for name, value in {
-        "n_cells": n_cells,
-        "n_genes": n_genes,
-        "n_types": n_types,
-        "n_conditions": n_conditions,
-        "n_batches": n_batches,
-    }.items():
-        _check_at_least(name, value, 1)
-    for name, value in {
-        "effect_size": effect_size,
-        "response_spread": response_spread,
-        "dispersion": dispersion,
-        "library_spread": library_spread,
-        "batch_effect": batch_effect,
-    }.items():
-        _check_not_negative(name, value)
-    _check_share("type_specific", type_specific)
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout is {dropout}; pass a probability from 0 to below 1.")
-    if not 0 < library_size < np.inf:
-        raise ValueError(f"library_size is {library_size}; pass a positive number of counts.")
-    if not 0 <= n_effect_genes <= n_genes:
-        raise ValueError(f"n_effect_genes is {n_effect_genes}; pass a number from 0 to n_genes, which is {n_genes}.")
-    sizes = _shares("condition_sizes", condition_sizes, (n_conditions,))
-    proportions = _shares("type_proportions", type_proportions, (n_conditions, n_types))
+    _check_at_least("n_cells", n_cells, 1)
+    _check_at_least("n_genes", n_genes, 1)
+    how = CountSettings(**settings)
+    if not 0 <= how.n_effect_genes <= n_genes:
+        raise ValueError(
+            f"n_effect_genes is {how.n_effect_genes}; pass a number from 0 to n_genes, which is {n_genes}."
+        )
+    sizes = _shares("condition_sizes", how.condition_sizes, (how.n_conditions,))
+    proportions = _shares("type_proportions", how.type_proportions, (how.n_conditions, how.n_types))
+    how = replace(how, condition_sizes=sizes, type_proportions=proportions)
 
     rng = np.random.default_rng(seed)
-    conditions = ["control"] + [f"treated_{k}" for k in range(1, n_conditions)]
-    types = [f"type_{t}" for t in range(n_types)]
-
     baseline = rng.normal(0, 1.2, n_genes)
-    is_marker = rng.random((n_types, n_genes)) < 0.15
-    profiles = baseline + is_marker * rng.normal(0, 1.2, (n_types, n_genes))  # (T, genes)
-    effects = _draw_effects(rng, n_conditions, n_types, n_genes, n_effect_genes, effect_size, type_specific)
-    shifts = rng.normal(0, batch_effect, (n_batches, n_genes)) if n_batches > 1 else np.zeros((1, n_genes))
+    is_marker = rng.random((how.n_types, n_genes)) < 0.15
+    profiles = baseline + is_marker * rng.normal(0, 1.2, (how.n_types, n_genes))  # (T, genes)
+    effects = _draw_effects(rng, n_genes, how)
+    shifts = np.zeros((1, n_genes))
+    if how.n_batches > 1:
+        shifts = rng.normal(0, how.batch_effect, (how.n_batches, n_genes))
 
     condition, cell_type = _assign_cells(rng, n_cells, sizes, proportions)
-    batch = rng.permutation(np.arange(n_cells) % n_batches)
+    batch = rng.permutation(np.arange(n_cells) % how.n_batches)
     response = np.ones(n_cells)
-    if response_spread > 0:
-        response = rng.gamma(response_spread**-2, response_spread**2, n_cells)
+    if how.response_spread > 0:
+        response = rng.gamma(how.response_spread**-2, how.response_spread**2, n_cells)
     response[condition == 0] = 0.0
-    library = rng.lognormal(np.log(library_size), library_spread, n_cells)
+    library = rng.lognormal(np.log(how.library_size), how.library_spread, n_cells)
+    codes = {"condition": condition, "type": cell_type, "batch": batch}
+    cells = pd.DataFrame({**codes, "response": response, "library": library})
+    counts = _draw_counts(rng, how, cells, *(part.astype(np.float32) for part in (profiles, effects, shifts)))
 
-    counts = _draw_counts(
-        rng,
-        profiles=profiles.astype(np.float32),
-        effects=effects.astype(np.float32),
-        shifts=shifts.astype(np.float32),
-        cells=pd.DataFrame(
-            {
-                "condition": condition,
-                "type": cell_type,
-                "batch": batch,
-                "response": response,
-                "library": library,
-            }
-        ),
-        dispersion=dispersion,
-        dropout=dropout,
-    )
-
+    conditions = ["control"] + [f"treated_{k}" for k in range(1, how.n_conditions)]
     obs = pd.DataFrame(
         {
             "condition": pd.Categorical.from_codes(condition, conditions),
-            "cell_type": pd.Categorical.from_codes(cell_type, types),
-            "batch": pd.Categorical.from_codes(batch, [f"batch_{b}" for b in range(n_batches)]),
+            "cell_type": pd.Categorical.from_codes(cell_type, [f"type_{t}" for t in range(how.n_types)]),
+            "batch": pd.Categorical.from_codes(batch, [f"batch_{b}" for b in range(how.n_batches)]),
             "response": response,
         },
         index=[f"cell_{i}" for i in range(n_cells)],
     )
     var = pd.DataFrame({"is_effect": (effects != 0).any(axis=(0, 1))}, index=[f"gene_{g}" for g in range(n_genes)])
-    varm = {}
-    for k in range(1, n_conditions):
-        varm[f"effect_{conditions[k]}"] = effects[k].T
-        var[f"effect_{conditions[k]}"] = effects[k].mean(axis=0)
-    simulation = {
-        "n_types": n_types,
-        "n_conditions": n_conditions,
-        "condition_sizes": sizes,
-        "type_proportions": proportions,
-        "n_effect_genes": n_effect_genes,
-        "effect_size": effect_size,
-        "type_specific": type_specific,
-        "response_spread": response_spread,
-        "dispersion": dispersion,
-        "library_size": library_size,
-        "library_spread": library_spread,
-        "dropout": dropout,
-        "n_batches": n_batches,
-        "batch_effect": batch_effect,
-        "seed": seed,
-    }
-    return AnnData(X=counts, obs=obs, var=var, varm=varm, uns={"simulation": simulation})
+    varm = {f"effect_{conditions[k]}": effects[k].T for k in range(1, how.n_conditions)}
+    for name, effect in varm.items():
+        var[name] = effect.mean(axis=1)
+    return AnnData(X=counts, obs=obs, var=var, varm=varm, uns={"simulation": asdict(how) | {"seed": seed}})
 
 
-def _draw_effects(
-    rng: np.random.Generator,
-    n_conditions: int,
-    n_types: int,
-    n_genes: int,
-    n_effect_genes: int,
-    effect_size: float,
-    type_specific: float,
-) -> np.ndarray:
+def _draw_effects(rng: np.random.Generator, n_genes: int, how: CountSettings) -> np.ndarray:
     """Return log fold changes (K, T, genes), zero for the control."""
-    effects = np.zeros((n_conditions, n_types, n_genes))
-    for k in range(1, n_conditions):
-        genes = rng.choice(n_genes, n_effect_genes, replace=False)
+    effects = np.zeros((how.n_conditions, how.n_types, n_genes))
+    for k in range(1, how.n_conditions):
+        genes = rng.choice(n_genes, how.n_effect_genes, replace=False)
         # Row 0 is common to all types. Bounded away from zero, so that a gene said to respond does.
-        shape = (1 + n_types, n_effect_genes)
+        shape = (1 + how.n_types, how.n_effect_genes)
         draws = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.5, shape)
-        effects[k][:, genes] = effect_size * ((1 - type_specific) * draws[0] + type_specific * draws[1:])
+        mixed = (1 - how.type_specific) * draws[0] + how.type_specific * draws[1:]
+        effects[k][:, genes] = how.effect_size * mixed
     return effects
 
 
@@ -334,43 +277,41 @@ def _round_shares(total: int, shares: np.ndarray) -> np.ndarray:
 
 def _draw_counts(
     rng: np.random.Generator,
-    *,
+    how: CountSettings,
+    cells: pd.DataFrame,
     profiles: np.ndarray,
     effects: np.ndarray,
     shifts: np.ndarray,
-    cells: pd.DataFrame,
-    dispersion: float,
-    dropout: float,
 ) -> sparse.csr_matrix:
     """Draw the counts block by block, so that memory is that of the sparse result and little more."""
     n_genes = profiles.shape[1]
     block = max(1, BLOCK_ENTRIES // n_genes)
-    data, columns, lengths = [], [], []
+    values, columns, lengths = [], [], []
     for start in range(0, len(cells), block):
         part = cells.iloc[start : start + block]
         rate = profiles[part["type"]] + shifts[part["batch"]]  # (block, genes)
         rate += part["response"].to_numpy(np.float32)[:, None] * effects[part["condition"], part["type"]]
         np.exp(rate, out=rate)
         rate *= (part["library"].to_numpy(np.float32) / rate.sum(axis=1))[:, None]
-        if dispersion > 0:
+        if how.dispersion > 0:
             # A Poisson whose rate is gamma distributed is negative binomial.
-            rate *= rng.standard_gamma(1 / dispersion, rate.shape, dtype=np.float32) * np.float32(dispersion)
+            rate *= rng.standard_gamma(1 / how.dispersion, rate.shape, dtype=np.float32) * np.float32(how.dispersion)
         counts = rng.poisson(rate)
-        if dropout > 0:
-            counts[counts > 0] *= rng.random(np.count_nonzero(counts)) >= dropout
+        if how.dropout > 0:
+            counts[counts > 0] *= rng.random(np.count_nonzero(counts)) >= how.dropout
         # Models take the logarithm of a cell's total.
         empty = np.flatnonzero(counts.sum(axis=1) == 0)
         counts[empty, rate[empty].argmax(axis=1)] = 1
 
         rows, genes = np.nonzero(counts)
-        data.append(counts[rows, genes].astype(np.float32))
+        values.append(counts[rows, genes].astype(np.float32))
         columns.append(genes.astype(np.int32))
         lengths.append(np.bincount(rows, minlength=len(part)))
     # One after the other, with the pieces let go, to stay below twice the size of the result.
-    data = np.concatenate(data)
-    columns = np.concatenate(columns)
+    data, values = np.concatenate(values), []
+    indices, columns = np.concatenate(columns), []
     starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    return sparse.csr_matrix((data, columns, starts), shape=(len(cells), n_genes))
+    return sparse.csr_matrix((data, indices, starts), shape=(len(cells), n_genes))
 
 
 def _binary(condition: np.ndarray) -> pd.Categorical:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._checks import as_classes, as_vector, check_same_length
+from .checks import as_classes, as_vector, check_same_length
 
 #: From this brightness on, a pixel belongs to the digit.
 DIGIT_LEVEL = 0.5
@@ -23,7 +23,6 @@ def color_gap(reconstruction: ArrayLike, shape: ArrayLike) -> float:
 
     Examples
     --------
-    >>> import numpy as np
     >>> digit = np.ones((1, 2, 2))
     >>> round(color_gap(np.stack([0.7 * digit, 0.4 * digit, digit], axis=1), digit), 3)
     0.3
@@ -32,9 +31,8 @@ def color_gap(reconstruction: ArrayLike, shape: ArrayLike) -> float:
     if reconstruction.ndim != 4 or reconstruction.shape[1] != 3:
         raise ValueError(f"reconstruction has shape {reconstruction.shape}; pass images (n, 3, height, width)")
     if shape.shape != (len(reconstruction), *reconstruction.shape[2:]):
-        raise ValueError(
-            f"shape is of {shape.shape} and reconstruction of {reconstruction.shape}; pass (n, height, width) for it"
-        )
+        both = f"shape is of {shape.shape} and reconstruction of {reconstruction.shape}"
+        raise ValueError(f"{both}; pass (n, height, width) for it")
     digit = shape >= DIGIT_LEVEL
     if not digit.any():
         raise ValueError(f"shape has no pixel of at least {DIGIT_LEVEL}; pass brightness from 0 to 1")

@@ -1,10 +1,9 @@
 """Mutual information from nearest neighbours, in nats, for vector variables and for labels.
 
-The estimators share one recipe: find the distance to the k-th neighbour where all variables are known, then
-count the points inside that distance where only some are. Distances are maximum norms over standardised
-columns: mutual information does not depend on units, and neither should its estimate. A jitter of 1e-10
-standard deviations, the same in every call, breaks ties between duplicated points; constant columns are left
-to it and carry no information.
+The estimators share one recipe: find the distance to the k-th neighbour where all variables are known, then count the
+points inside that distance where only some are. Distances are maximum norms over standardised columns: mutual
+information does not depend on units, and neither should its estimate. A jitter of 1e-10 standard deviations, the same
+in every call, breaks ties between duplicated points; constant columns are left to it and carry no information.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 from sklearn.neighbors import KDTree
 
-from ._checks import as_codes, as_matrix, check_choice, check_same_length, is_discrete
+from .checks import as_codes, as_matrix, check_choice, check_same_length, is_discrete
 
 Count = Literal["ross", "paper"]
 
@@ -24,17 +23,11 @@ _JITTER = 1e-10
 
 
 def knn_mutual_information(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    k: int = 20,
-    discrete: bool | None = None,
-    count: Count = "ross",
+    x: ArrayLike, y: ArrayLike, *, k: int = 20, discrete: bool | None = None, count: Count = "ross"
 ) -> float:
-    """Estimate I(x; y) from nearest neighbours.
+    """Estimate I(x; y) from nearest neighbours, in nats; negative estimates are set to 0.
 
-    Continuous ``y``: the first estimator of Kraskov, Stögbauer and Grassberger (2004). Labels ``y``: the
-    estimator of Ross (2014).
+    Continuous ``y``: the first estimator of Kraskov, Stögbauer and Grassberger (2004). Labels: that of Ross (2014).
 
     Parameters
     ----------
@@ -47,19 +40,12 @@ def knn_mutual_information(
     discrete
         Whether ``y`` holds labels. By default floats are continuous and every other dtype is a label.
     count
-        ``"ross"`` is the published estimator. ``"paper"`` repeats the neighbour count behind the DisCoVR
-        paper's tables, which takes in one point too many and so reads low, by 1/k nats where the labels are
-        perfectly separated. It concerns labels only: for continuous ``y`` the paper's values agree with the
-        right estimator, so both counts give the same number.
-
-    Returns
-    -------
-    float
-        Mutual information in nats, negative estimates set to 0.
+        ``"ross"`` is the published estimator. ``"paper"`` repeats the neighbour count behind the DisCoVR paper's
+        tables, which takes in one point too many and so reads low, by 1/k nats where the labels are perfectly
+        separated. For continuous ``y`` both give the same number.
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(2, size=2000)
     >>> round(knn_mutual_information(10 * labels + rng.normal(size=2000), labels), 2)
@@ -79,31 +65,22 @@ def knn_mutual_information(
 
 
 def knn_conditional_mutual_information(x: ArrayLike, y: ArrayLike, given: ArrayLike, *, k: int = 20) -> float:
-    """Estimate I(x; y | given) from nearest neighbours.
+    """Estimate I(x; y | given) from nearest neighbours, in nats; a negative average is set to 0.
 
-    Labels ``given``: I(x; y) within each label, averaged with the labels' shares as weights. Continuous
-    ``given``: the estimator of Frenzel and Pompe (2007). Whether ``given`` and ``y`` are labels is read from
-    their dtype, as in :func:`knn_mutual_information`.
+    Labels ``given``: I(x; y) within each label, averaged with the labels' shares as weights. Continuous ``given``: the
+    estimator of Frenzel and Pompe (2007). Whether ``given`` and ``y`` are labels is read from their dtype.
 
     Parameters
     ----------
-    x
-        Continuous variable, shape (n,) or (n, d).
-    y
-        Continuous variable, shape (n,) or (n, d'), or, where ``given`` holds labels, labels of shape (n,).
+    x, y
+        As for :func:`knn_mutual_information`; labels ``y`` only where ``given`` holds labels too.
     given
         The variable to condition on: labels, shape (n,), or continuous, shape (n,) or (n, d'').
     k
         Number of neighbours. Each label of ``given`` needs more than ``k`` rows.
 
-    Returns
-    -------
-    float
-        Conditional mutual information in nats, a negative average set to 0.
-
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> cause = rng.normal(size=2000)
     >>> x, y = cause + rng.normal(size=(2, 2000))
@@ -135,8 +112,7 @@ def _average_within(x: NDArray, y: NDArray, given: NDArray[np.intp], k: int) -> 
         inner_x, inner_y = _prepare(x[rows], 0), y[rows]
         if y.ndim == 2:
             total += rows.sum() * _ksg(inner_x, _prepare(inner_y, 1), k)
-        # A variable that is constant here carries no information here, which Ross's estimator cannot be
-        # asked.
+        # A variable that is constant here carries no information here, which Ross's estimator cannot be asked.
         elif np.unique(inner_y).size > 1:
             total += rows.sum() * _ross(inner_x, inner_y, k, extra=0)
     return float(total / len(given))

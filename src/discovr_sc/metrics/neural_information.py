@@ -4,9 +4,8 @@ A network T(x, y) is trained to raise the Donsker-Varadhan bound
 
     I(x; y) >= E_joint[T] - log E_product[exp T],
 
-where the product distribution is sampled by pairing each x with the y of another row. The bound is read on
-rows the critic was neither trained nor selected on, so that overfitting lowers the estimate instead of
-raising it.
+where the product distribution is sampled by pairing each x with the y of another row. The bound is read on rows the
+critic was neither trained nor selected on, so that overfitting lowers the estimate instead of raising it.
 """
 
 from __future__ import annotations
@@ -21,17 +20,13 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from ._checks import as_classes, as_codes, as_matrix, check_same_length, is_discrete
+from .checks import as_classes, as_codes, as_matrix, check_same_length, is_discrete
 
 _TRAIN, _VALIDATION = 0.5, 0.15  # shares of the rows; the rest is held out for the estimate
 _BATCH, _MIN_BATCHES = 1000, 10  # rows in a step at most, and steps in an epoch at least
-_SHUFFLES = 2  # product samples per joint sample while training
-_EVALUATION_SHUFFLES = 5
-_LEARNING_RATE = 3e-3
-_LATE_LEARNING_RATE = 6e-4
-_PATIENCE = 10
-_MOVING_AVERAGE = 0.99
-_MIN_ROWS = 50
+_SHUFFLES, _EVALUATION_SHUFFLES = 2, 5  # product samples per joint sample, while training and in an estimate
+_LEARNING_RATE, _LATE_LEARNING_RATE, _PATIENCE = 3e-3, 6e-4, 10
+_MOVING_AVERAGE, _MIN_ROWS = 0.99, 50
 
 
 def mine(
@@ -44,26 +39,22 @@ def mine(
     max_epochs: int = 150,
     seed: int = 0,
 ) -> float:
-    """Estimate I(x; y), or I(x; y | given) for labels ``given``, with a neural critic.
+    """Estimate I(x; y), or I(x; y | given) for labels ``given``, with a neural critic, in nats and at least 0.
 
-    The rows are split 50/15/35. The critic is trained on the first part with the bias-corrected gradient (a
-    moving average of the denominator), stopped by the second, and read on the third. Continuous columns are
-    standardised, labels one-hot encoded.
+    The rows are split 50/15/35. The critic is trained on the first part with the bias-corrected gradient (a moving
+    average of the denominator), stopped by the second, and read on the third. Continuous columns are standardised,
+    labels one-hot encoded.
 
-    Conditioning uses one critic T(x, y, given) and pairs each x with the y of another row *of the same
-    label*: the bound then belongs to KL(p(x, y, given) || p(given) p(x | given) p(y | given)), which is the
-    conditional mutual information.
+    Conditioning uses one critic T(x, y, given) and pairs each x with the y of another row *of the same label*: the
+    bound then belongs to KL(p(x, y, given) || p(given) p(x | given) p(y | given)), which is the conditional mutual
+    information.
 
     Parameters
     ----------
-    x
-        Continuous variable, shape (n,) or (n, d).
-    y
-        Continuous variable, shape (n,) or (n, d'), or labels, shape (n,).
+    x, y, discrete
+        As for :func:`knn_mutual_information`.
     given
         Labels to condition on, shape (n,), each on at least 50 rows.
-    discrete
-        Whether ``y`` holds labels. By default floats are continuous and every other dtype is a label.
     hidden
         Width of the critic's two hidden layers.
     max_epochs
@@ -71,14 +62,8 @@ def mine(
     seed
         Seed of the split, the critic and the pairing. Torch's global generator is left as it was.
 
-    Returns
-    -------
-    float
-        Mutual information in nats, negative estimates set to 0.
-
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=2000)
     >>> mine(x, x + 0.1 * rng.normal(size=2000), max_epochs=20) > 1
@@ -103,10 +88,9 @@ def mine(
     context = np.hstack([_standardise(x), _one_hot(groups)])
     rng = np.random.default_rng(seed)
     cuts = [int(_TRAIN * len(x)), int((_TRAIN + _VALIDATION) * len(x))]
-    train, validation, held_out = (
-        _Rows(_tensor(context[rows]), _tensor(target[rows]), groups[rows])
-        for rows in np.split(rng.permutation(len(x)), cuts)
-    )
+    inputs, outputs = (torch.from_numpy(part.astype(np.float32)) for part in (context, target))
+    parts = np.split(rng.permutation(len(x)), cuts)
+    train, validation, held_out = (_Rows(inputs[rows], outputs[rows], groups[rows]) for rows in parts)
     critic = _critic(context.shape[1] + target.shape[1], hidden, seed)
     _fit(critic, train, validation, max_epochs, rng)
     return max(0.0, _bound(critic, *_samples(held_out, rng)))
@@ -168,8 +152,8 @@ def _critic(width: int, hidden: int, seed: int) -> nn.Sequential:
             nn.Linear(width, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, 1)
         )
     # Starting at T = 0, whose bound is 0, makes "no dependence found" the state to beat.
-    nn.init.zeros_(critic[-1].weight)
-    nn.init.zeros_(critic[-1].bias)
+    for parameter in critic[-1].parameters():
+        nn.init.zeros_(parameter)
     return critic
 
 
@@ -209,7 +193,3 @@ def _standardise(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _one_hot(codes: NDArray[np.intp]) -> NDArray[np.float64]:
     return np.eye(codes.max() + 1)[codes]
-
-
-def _tensor(values: NDArray[np.float64]) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))

@@ -8,27 +8,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
-from ._checks import as_matrix
+from .checks import as_matrix
 
 
 class MeanScore(NamedTuple):
-    """Agreement of two populations' feature means.
+    """Agreement of two populations' feature means."""
 
-    Attributes
-    ----------
-    r2
-        Squared Pearson correlation: blind to a scale and an offset.
-    determination
-        Coefficient of determination, 1 - (squared error) / (variance of the real means): 1 at best, negative where the
-        mean over features would predict better.
-    """
-
-    r2: float
+    r2: float  #: Squared Pearson correlation: blind to a scale and an offset.
+    #: Coefficient of determination, 1 - (squared error) / (variance of the real means): 1 at best, negative where the
+    #: mean over features would predict better.
     determination: float
 
 
 def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None = None) -> MeanScore:
-    """Agreement of feature means over cells.
+    """Agreement of feature means over cells; the real ones must differ.
 
     Parameters
     ----------
@@ -36,16 +29,6 @@ def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None
         Cells by features, shapes (n, d) and (m, d).
     features
         Positions of the features to compare; all by default.
-
-    Returns
-    -------
-    MeanScore
-        Squared correlation and coefficient of determination.
-
-    Raises
-    ------
-    ValueError
-        If the features differ in number, are fewer than two, or have all the same real mean.
 
     Examples
     --------
@@ -62,29 +45,17 @@ def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, *, max_cells: int = 1000, seed: int = 0) -> float:
-    """Energy distance of two populations, 2 E|X - Y| - E|X - X'| - E|Y - Y'|, with Euclidean distances.
+    """Energy distance of two populations, 2 E|X - Y| - E|X - X'| - E|Y - Y'|, in the units of the features.
 
-    Pairs of a cell with itself do not count, so that the estimate is 0 on average (and may be negative) for two samples
-    of one distribution.
+    Distances are Euclidean. Pairs of a cell with itself do not count, so that the estimate is 0 on average (and may be
+    negative) for two samples of one distribution.
 
     Parameters
     ----------
     x, y
         Cells by features, shapes (n, d) and (m, d), at least two cells each.
-    max_cells
+    max_cells, seed
         Compare a random sample of that many cells of each.
-    seed
-        Of the samples.
-
-    Returns
-    -------
-    float
-        In the units of the features.
-
-    Raises
-    ------
-    ValueError
-        If a population has fewer than two cells, or the features differ in number.
 
     Examples
     --------

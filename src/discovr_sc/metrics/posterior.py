@@ -5,10 +5,8 @@ The parametric model is x = z + w with z, w ~ N(0, 1) and y = 1[w > 0]. Its post
     p(z | x)    = N(x/2, 1/2),
     p(w | x, y) = N(x/2, 1/2) truncated to w > 0 where y = 1 and to w <= 0 where y = 0.
 
-A model learns z and w only up to their signs: negating a latent and its decoder's input changes nothing a
-model is trained on. With ``align=True`` the functions below compare under the better of the two signs, one
-sign for all cells; for w the sign goes with the labels, so a model that puts y = 1 at negative w is not
-punished for it.
+A model learns z and w only up to their signs: negating a latent and its decoder's input changes nothing a model is
+trained on. With ``align=True`` the functions below compare under the better of the two signs.
 """
 
 from __future__ import annotations
@@ -22,60 +20,49 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 
-from ._checks import as_classes, as_matrix, as_vector, check_same_length
+from .checks import as_labelled, as_vector, check_same_length
 
 _SD = np.sqrt(0.5)  # standard deviation of z and of the untruncated w given x
+LOG_EPSILON = float(np.log(np.finfo(float).eps))
 _QUADRATURE_NODES = 64
 _NB_TEST_SHARE = 0.5
 
 
 def delta_bayes(x: ArrayLike, y: ArrayLike, optimum: float, *, seed: int = 0) -> float:
-    """Deviation of a Gaussian naive Bayes classifier's accuracy from the best possible one.
+    """Deviation of a Gaussian naive Bayes classifier's accuracy from the best possible one, in percentage points.
 
-    The classifier is fitted on a stratified half of the rows and scored on the other half. Both directions
-    count: an accuracy above the optimum means the labels themselves, and not what can be known of them, are
-    stored in x.
+    The classifier is fitted on a stratified half of the rows and scored on the other half. Both directions count: an
+    accuracy above the optimum means the labels themselves, and not what can be known of them, are stored in x.
 
     Parameters
     ----------
-    x
-        Latents or reconstructed data, shape (n,) or (n, d).
-    y
-        Labels, shape (n,).
+    x, y
+        Latents or reconstructed data, shape (n,) or (n, d), and labels, shape (n,).
     optimum
         Accuracy of the Bayes classifier, a fraction in [0, 1].
     seed
         Seed of the split.
 
-    Returns
-    -------
-    float
-        Absolute deviation in percentage points.
-
     Examples
     --------
-    >>> import numpy as np
     >>> y = np.arange(1000) % 2
     >>> delta_bayes(10.0 * y, y, optimum=0.75)
     25.0
     """
     if not 0 <= optimum <= 1:
         raise ValueError(f"optimum is {optimum}; pass the Bayes accuracy as a fraction between 0 and 1")
-    x, codes = as_matrix("x", x), as_classes("y", y)
-    check_same_length(x=x, y=codes)
+    x, codes = as_labelled(x, y, "y")
     if np.bincount(codes).min() < 2:
         raise ValueError("y has a label with a single row; each needs two, one to fit on and one to score on")
-    x_train, x_test, y_train, y_test = train_test_split(
-        x, codes, test_size=_NB_TEST_SHARE, stratify=codes, random_state=seed
-    )
-    # A collapsed latent leaves naive Bayes without a variance to divide by; all it can do is guess the
-    # majority.
+    parts = train_test_split(x, codes, test_size=_NB_TEST_SHARE, stratify=codes, random_state=seed)
+    x_train, x_test, y_train, y_test = parts
+    # A collapsed latent leaves naive Bayes without a variance to divide by; all it can do is guess the majority.
     classifier = GaussianNB() if x_train.std(axis=0).any() else DummyClassifier(strategy="prior")
     return float(100 * abs(classifier.fit(x_train, y_train).score(x_test, y_test) - optimum))
 
 
 def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
-    """Root mean squared error between reconstructions from z alone and the true marginal.
+    """Root mean squared error, over all entries, between reconstructions from z alone and the true marginal.
 
     Parameters
     ----------
@@ -84,11 +71,6 @@ def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
     target
         What the label-averaged data look like, same shape and units.
 
-    Returns
-    -------
-    float
-        Root of the squared error averaged over all entries, in the units of the data.
-
     Examples
     --------
     >>> round(marginal_rmse([[0.5, 0.5]], [[0.5, 0.9]]), 3)
@@ -96,10 +78,8 @@ def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
     """
     reconstruction, target = np.asarray(reconstruction, dtype=float), np.asarray(target, dtype=float)
     if reconstruction.shape != target.shape or target.size == 0:
-        raise ValueError(
-            f"reconstruction has shape {reconstruction.shape} and target {target.shape}; "
-            "pass arrays of one shape, not empty"
-        )
+        both = f"reconstruction has shape {reconstruction.shape} and target {target.shape}"
+        raise ValueError(f"{both}; pass arrays of one shape, not empty")
     error = np.sqrt(np.mean((reconstruction - target) ** 2))
     if not np.isfinite(error):
         raise ValueError("reconstruction or target has NaN or infinite values; remove those rows first")
@@ -107,27 +87,19 @@ def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
 
 
 def posterior_kl_z(loc: ArrayLike, scale: ArrayLike, x: ArrayLike, *, align: bool = True) -> float:
-    """Mean KL(N(loc, scale^2) || p(z | x)) for the parametric model.
+    """Mean over rows of KL(N(loc, scale^2) || p(z | x)) for the parametric model, in nats.
 
     Parameters
     ----------
-    loc
-        Means of q(z | x), shape (n,) or (n, 1).
-    scale
-        Standard deviations of q(z | x), same shape.
+    loc, scale
+        Means and standard deviations of q(z | x), shape (n,) or (n, 1).
     x
         Observations, same shape.
     align
-        Whether to take the better sign of z, see the module's head.
-
-    Returns
-    -------
-    float
-        Divergence in nats, averaged over the rows.
+        Whether to take the better sign of z, one for all cells: a model learns it only up to its sign.
 
     Examples
     --------
-    >>> import numpy as np
     >>> x = np.linspace(-2, 2, 5)
     >>> round(posterior_kl_z(-x / 2, np.full(5, np.sqrt(0.5)), x), 6)
     0.0
@@ -141,50 +113,36 @@ def posterior_kl_z(loc: ArrayLike, scale: ArrayLike, x: ArrayLike, *, align: boo
 
 
 def posterior_kl_w(
-    loc: ArrayLike,
-    scale: ArrayLike,
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    floor: float = float(np.log(np.finfo(float).eps)),
-    align: bool = True,
+    loc: ArrayLike, scale: ArrayLike, x: ArrayLike, y: ArrayLike, *, floor: float = LOG_EPSILON, align: bool = True
 ) -> float:
     """Mean KL(N(loc, scale^2) || p(w | x, y)) for the parametric model, with a floor under the log-density.
 
-    A Gaussian has mass where the truncated normal has none, so the divergence is infinite. Here log p(w | x,
-    y) is replaced by max(log p, floor), and the expectation under q is then exact (closed form).
+    A Gaussian has mass where the truncated normal has none, so the divergence is infinite. Here log p(w | x, y) is
+    replaced by max(log p, floor), and the expectation under q is then exact (closed form), in nats. It can fall below 0
+    a little, as the floored density does not integrate to 1.
 
-    The default, log(2.2e-16) = -36.04, is what adding the double precision epsilon to a density amounts to.
-    The paper states no floor; this one lands on its scale. Ignoring the label, q = N(x/2, 1/2), gives
-    11.4 (the paper's methods that do so: 12.9 +- 3.3). The separable prior taken as posterior, N(3, 1) for
-    y = 0 and N(0, 0.1^2) for y = 1, gives 27 without and 13 with alignment (the paper's separable methods: 24
-    to 26, so perhaps unaligned). The value scales with the floor: roughly the wrong-side mass times -floor.
+    The default, log(2.2e-16) = -36.04, is what adding the double precision epsilon to a density amounts to. The paper
+    states no floor; this one lands on its scale. Ignoring the label, q = N(x/2, 1/2), gives 11.4 (the paper's methods
+    that do so: 12.9 +- 3.3). The separable prior taken as posterior, N(3, 1) for y = 0 and N(0, 0.1^2) for y = 1, gives
+    27 without and 13 with alignment (the paper's separable methods: 24 to 26, so perhaps unaligned). The value scales
+    with the floor: roughly the wrong-side mass times -floor.
 
     Parameters
     ----------
-    loc
-        Means of q(w | x, y), shape (n,) or (n, 1).
-    scale
-        Standard deviations of q(w | x, y), same shape.
+    loc, scale
+        Means and standard deviations of q(w | x, y), shape (n,) or (n, 1).
     x
         Observations, same shape.
     y
         Labels 0 and 1, shape (n,).
     floor
-        Lower bound on the log-density in nats; negative, at most -10 so that it lies under the density's
-        bulk.
+        Lower bound on the log-density in nats, at most -10 so that it lies under the density's bulk.
     align
-        Whether to take the better sign of w, see the module's head.
-
-    Returns
-    -------
-    float
-        Floored divergence in nats, averaged over the rows. Not a divergence in the strict sense: it can fall
-        slightly below 0, as the floored density does not integrate to 1.
+        Whether to take the better sign of w, one for all cells: it goes with the labels, so that a model that puts y =
+        1 at negative w is not punished for it.
 
     Examples
     --------
-    >>> import numpy as np
     >>> y = np.array([0, 1])
     >>> x = np.array([-1.0, 1.0])
     >>> right = posterior_kl_w([-0.9, 0.9], [0.3, 0.3], x, y)
@@ -207,7 +165,7 @@ def posterior_kl_w(
         lower = (np.maximum(0.0, centre - reach) - mean) / scale
         upper = (centre + reach - mean) / scale
         inside = ndtr(upper) - ndtr(lower)
-        at_lower, at_upper = _normal_density(lower), _normal_density(upper)
+        at_lower, at_upper = (np.exp(-0.5 * end**2) / np.sqrt(2 * np.pi) for end in (lower, upper))
         # Moments of (w - centre) under q, restricted to the interval above the floor.
         first = 2 * scale * (mean - centre) * (at_lower - at_upper)
         second = scale**2 * (inside + lower * at_lower - upper * at_upper)
@@ -224,26 +182,8 @@ def posterior_wasserstein_w(
 ) -> float:
     """Mean 2-Wasserstein distance between N(loc, scale^2) and p(w | x, y) for the parametric model.
 
-    Unlike the divergence it is finite without a floor. In one dimension it is the root mean squared
-    difference of the two quantile functions.
-
-    Parameters
-    ----------
-    loc
-        Means of q(w | x, y), shape (n,) or (n, 1).
-    scale
-        Standard deviations of q(w | x, y), same shape.
-    x
-        Observations, same shape.
-    y
-        Labels 0 and 1, shape (n,).
-    align
-        Whether to take the better sign of w, see the module's head.
-
-    Returns
-    -------
-    float
-        Distance in the units of w, averaged over the rows.
+    Unlike the divergence it is finite without a floor. In one dimension it is the root mean squared difference of the
+    two quantile functions, in the units of w. The arguments are those of :func:`posterior_kl_w`.
 
     Examples
     --------
@@ -266,23 +206,16 @@ def posterior_wasserstein_w(
 def sample_parametric_posterior(
     x: ArrayLike, y: ArrayLike, *, truncated: bool = True, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw z and w from the parametric model's posteriors, independently of each other given x and y.
+    """Draw z and w, each (n,), from the parametric model's posteriors, independently of each other given x and y.
 
     Parameters
     ----------
-    x
-        Observations, shape (n,) or (n, 1).
-    y
-        Labels 0 and 1, shape (n,).
+    x, y
+        Observations, shape (n,) or (n, 1), and labels 0 and 1, shape (n,).
     truncated
         Whether w follows p(w | x, y), the truth, or p(w | x), which ignores the label.
     seed
         Seed of the draws.
-
-    Returns
-    -------
-    tuple
-        z and w, each of shape (n,).
 
     Examples
     --------
@@ -305,10 +238,6 @@ def _positive_quantile(log_above: NDArray, centre: NDArray) -> NDArray:
     Logarithms throughout, because a label at odds with x leaves a truncated mass of the order of 1e-10.
     """
     return np.maximum(0.0, centre - _SD * ndtri_exp(log_above + log_ndtr(centre / _SD)))
-
-
-def _normal_density(values: NDArray) -> NDArray:
-    return np.exp(-0.5 * values**2) / np.sqrt(2 * np.pi)
 
 
 def _better_sign(metric: Callable[[NDArray], float], loc: NDArray, align: bool) -> float:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -17,12 +16,12 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
-from ._checks import as_classes, as_matrix, check_choice, check_same_length
+from .checks import as_labelled, check_choice, check_same_length
 
 Kind = Literal["linear", "knn", "boosting", "mlp"]
 Codes = NDArray[np.intp]
 
-_KINDS = ("linear", "knn", "boosting", "mlp")
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 _TEST_SHARE = 0.3
 _NEIGHBOURS = 15
 _LEVEL = 95  # percent, of the interval and of the null's upper bound
@@ -30,33 +29,17 @@ _LEVEL = 95  # percent, of the interval and of the null's upper bound
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Balanced accuracy of a probe on held-out cells.
+    """Balanced accuracy of a probe on held-out cells."""
 
-    Attributes
-    ----------
-    accuracy
-        Mean over the labels of the share of their cells that was recognised; 1/K by chance.
-    low, high
-        Bootstrap 95 % interval of ``accuracy`` over the held-out cells, the fitted probe kept.
-    null_mean, null_high
-        Mean and 95th percentile of the accuracy when predictions and held-out labels are paired at random.
-    p_value
-        Share of those random pairings at least as accurate, counting the one observed.
-    kind
-        The classifier.
-    n_train, n_test
-        Numbers of cells it was fitted and scored on.
-    """
-
-    accuracy: float
-    low: float
-    high: float
-    null_mean: float
-    null_high: float
-    p_value: float
-    kind: str
-    n_train: int
-    n_test: int
+    accuracy: float  #: Mean over the labels of the share of their cells that was recognised; 1/K by chance.
+    low: float  #: Bootstrap 95 % interval of ``accuracy`` over the held-out cells, the fitted probe kept: lower end.
+    high: float  #: Its upper end.
+    null_mean: float  #: Mean of the accuracy when predictions and held-out labels are paired at random.
+    null_high: float  #: Its 95th percentile.
+    p_value: float  #: Share of those random pairings at least as accurate, counting the one observed.
+    kind: str  #: The classifier.
+    n_train: int  #: Number of cells it was fitted on.
+    n_test: int  #: Number of cells it was scored on.
 
 
 def probe(
@@ -71,40 +54,32 @@ def probe(
 ) -> ProbeResult:
     """Fit a classifier that reads labels from an embedding, and score it on held-out cells.
 
-    Columns are standardised on the training cells. Kinds are ``"linear"`` (logistic regression), ``"knn"``
-    (15 neighbours), ``"boosting"`` (histogram gradient boosting) and ``"mlp"`` (two layers of 64, early
-    stopping). Every label weighs the same in the fit, whatever its number of cells, so that unequal sizes do
-    not tempt a probe to answer the most frequent label and hide what the embedding gives away.
+    Columns are standardised on the training cells. Kinds are ``"linear"`` (logistic regression), ``"knn"`` (15
+    neighbours), ``"boosting"`` (histogram gradient boosting) and ``"mlp"`` (two layers of 64, early stopping). Every
+    label weighs the same in the fit, whatever its number of cells, so that unequal sizes do not tempt a probe to answer
+    the most frequent label and hide what the embedding gives away.
 
-    The null pairs the predictions with the held-out labels at random. It is the hypothesis that *this fitted
-    probe's predictions* say nothing about the label of unseen cells; since those cells took no part in the
-    fit, no refit is needed. It treats cells as exchangeable: labels that go with donors or batches need a
-    split by donor, through ``train``.
+    The null pairs the predictions with the held-out labels at random. It is the hypothesis that *this fitted probe's
+    predictions* say nothing about the label of unseen cells; since those cells took no part in the fit, no refit is
+    needed. It treats cells as exchangeable: labels that go with donors or batches need a split by donor, through
+    ``train``.
 
     Parameters
     ----------
-    x
-        Embedding, shape (n,) or (n, d).
-    labels
-        Labels, shape (n,).
+    x, labels
+        Embedding, shape (n,) or (n, d), and labels, shape (n,).
     kind
         The classifier.
     train
-        Cells to fit on: a boolean mask of shape (n,), or indices. The others are held out. By default a
-        random 70 % of each label.
+        Cells to fit on: a boolean mask of shape (n,), or indices. The others are held out. By default a random 70 % of
+        each label.
     n_permutations, n_bootstrap
         Numbers of random pairings and of bootstrap resamples, the latter within labels.
     seed
         Seed of the split, the classifier, the pairings and the resamples.
 
-    Returns
-    -------
-    ProbeResult
-        Accuracies as fractions.
-
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(["ctrl", "stim"], 200)
     >>> result = probe(rng.normal(size=(400, 2)) + 8 * (labels == "stim")[:, None], labels)
@@ -114,11 +89,10 @@ def probe(
     check_choice("kind", kind, _KINDS)
     if n_permutations < 1 or n_bootstrap < 1:
         raise ValueError(f"n_permutations is {n_permutations}, n_bootstrap {n_bootstrap}; pass at least 1")
-    x, codes = as_matrix("x", x), as_classes("labels", labels)
-    check_same_length(x=x, labels=codes)
+    points, codes = as_labelled(x, labels)
     fit_rows, test_rows = _split(codes, train, seed)
-    x = StandardScaler().fit(x[fit_rows]).transform(x)
-    predicted = _predict(kind, x[fit_rows], codes[fit_rows], x[test_rows], seed)
+    points = StandardScaler().fit(points[fit_rows]).transform(points)
+    predicted = _predict(kind, points[fit_rows], codes[fit_rows], points[test_rows], seed)
     truth = codes[test_rows]
 
     rng = np.random.default_rng(seed)
@@ -133,52 +107,28 @@ def probe(
     null = np.array([cell_weights @ (rng.permutation(predicted) == truth) for _ in range(n_permutations)])
     # A pairing that ties with the observed one must count; the slack is for sums taken in another order.
     exceeding = int((null >= accuracy - 1e-12).sum())
-    return ProbeResult(
-        accuracy=accuracy,
-        low=float(low),
-        high=float(high),
-        null_mean=float(null.mean()),
-        null_high=float(np.percentile(null, _LEVEL)),
-        p_value=(1 + exceeding) / (1 + n_permutations),
-        kind=kind,
-        n_train=len(fit_rows),
-        n_test=len(test_rows),
-    )
+    p_value = (1 + exceeding) / (1 + n_permutations)
+    null_mean, null_high = float(null.mean()), float(np.percentile(null, _LEVEL))
+    sizes_of_split = len(fit_rows), len(test_rows)
+    return ProbeResult(accuracy, float(low), float(high), null_mean, null_high, p_value, kind, *sizes_of_split)
 
 
-def best_probe(
-    x: ArrayLike,
-    labels: ArrayLike,
-    *,
-    kinds: Sequence[Kind] = _KINDS,
-    train: ArrayLike | None = None,
-    n_permutations: int = 1000,
-    n_bootstrap: int = 1000,
-    seed: int = 0,
-) -> ProbeResult:
+def best_probe(x: ArrayLike, labels: ArrayLike, *, kinds: Sequence[Kind] = _KINDS, **settings: Any) -> ProbeResult:
     """Run :func:`probe` with several classifiers on one split and return the most accurate.
 
     The interval and the null are the winner's own: they do not allow for the choice among ``kinds``.
 
     Parameters
     ----------
-    x
-        Embedding, shape (n,) or (n, d).
-    labels
-        Labels, shape (n,).
-    kinds
-        The classifiers to try.
-    train, n_permutations, n_bootstrap, seed
+    x, labels
         As for :func:`probe`.
-
-    Returns
-    -------
-    ProbeResult
-        The result with the highest accuracy, the earlier of ``kinds`` where several share it.
+    kinds
+        The classifiers to try; the earlier wins where several are as accurate.
+    **settings
+        Further arguments of :func:`probe`.
 
     Examples
     --------
-    >>> import numpy as np
     >>> x = np.random.default_rng(0).uniform(-1, 1, size=(600, 2))
     >>> checkerboard = x[:, 0] * x[:, 1] > 0
     >>> best_probe(x, checkerboard, kinds=("linear", "knn")).kind
@@ -186,18 +136,7 @@ def best_probe(
     """
     if not kinds:
         raise ValueError(f"kinds is empty; pass some of {', '.join(_KINDS)}")
-    results = [
-        probe(
-            x,
-            labels,
-            kind=kind,
-            train=train,
-            n_permutations=n_permutations,
-            n_bootstrap=n_bootstrap,
-            seed=seed,
-        )
-        for kind in kinds
-    ]
+    results = [probe(x, labels, kind=kind, **settings) for kind in kinds]
     return max(results, key=lambda result: result.accuracy)
 
 
@@ -233,14 +172,11 @@ def _predict(kind: Kind, x: NDArray, codes: Codes, unseen: NDArray, seed: int) -
         neighbours = KNeighborsClassifier(n_neighbors=min(_NEIGHBOURS, len(x))).fit(x, codes)
         # Neighbours take no weights; votes divided by the labels' sizes amount to the same.
         return np.argmax(neighbours.predict_proba(unseen) / np.bincount(codes), axis=1)
-    classifier = _classifier(kind, seed).fit(x, codes, sample_weight=compute_sample_weight("balanced", codes))
-    return classifier.predict(unseen)
-
-
-def _classifier(kind: Kind, seed: int) -> ClassifierMixin:
     if kind == "linear":
-        return LogisticRegression(max_iter=1000)
-    if kind == "boosting":
+        classifier = LogisticRegression(max_iter=1000)
+    elif kind == "boosting":
         # By default early stopping would set in, and change the probe, at 10,000 cells.
-        return HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
-    return MLPClassifier((64, 64), learning_rate_init=3e-3, early_stopping=True, random_state=seed)
+        classifier = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
+    else:
+        classifier = MLPClassifier((64, 64), learning_rate_init=3e-3, early_stopping=True, random_state=seed)
+    return classifier.fit(x, codes, sample_weight=compute_sample_weight("balanced", codes)).predict(unseen)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._checks import as_classes, as_matrix, check_same_length
+from .checks import as_classes, as_matrix, check_same_length
 
 # Neighbourhood sizes of scib-metrics' own benchmark.
 _LISI_NEIGHBOURS, _KBET_NEIGHBOURS, _GRAPH_NEIGHBOURS = 90, 50, 15
 
 
 def scib_scores(x: ArrayLike, batch: ArrayLike, labels: ArrayLike) -> dict[str, float]:
-    """Scores of scib-metrics for an embedding that should mix batches and keep labels apart.
+    """Scores of scib-metrics, which needs JAX, for an embedding that should mix batches and keep labels apart.
 
     Parameters
     ----------
@@ -29,14 +29,8 @@ def scib_scores(x: ArrayLike, batch: ArrayLike, labels: ArrayLike) -> dict[str, 
         ``silhouette_batch``, ``ilisi`` and ``kbet`` rate the mixing; ``silhouette_label``, ``clisi``,
         ``graph_connectivity``, ``nmi`` and ``ari`` (K-means) rate what is kept. In all of them 1 is best.
 
-    Raises
-    ------
-    ImportError
-        Where scib-metrics, which needs JAX, is not installed.
-
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> cell_type, batch = np.repeat([0, 1], 200), np.tile([0, 1], 200)
     >>> x = rng.normal(size=(400, 2)) + 9 * cell_type[:, None]
@@ -65,7 +59,6 @@ def scib_scores(x: ArrayLike, batch: ArrayLike, labels: ArrayLike) -> dict[str, 
         "silhouette_label": scib_metrics.silhouette_label(x, labels),
         "clisi": scib_metrics.clisi_knn(neighbours, labels),
         "graph_connectivity": scib_metrics.graph_connectivity(graph_neighbours, labels),
-        "nmi": clusters["nmi"],
-        "ari": clusters["ari"],
+        **{name: clusters[name] for name in ("nmi", "ari")},
     }
     return {name: float(np.asarray(score)) for name, score in scores.items()}

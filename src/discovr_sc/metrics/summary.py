@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import entropy
 
-from ._checks import as_classes, as_matrix, check_choice, check_same_length
+from .checks import as_classes, as_matrix, check_choice, check_same_length
 from .mutual_information import Count, knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
 
@@ -20,26 +20,14 @@ Estimator = Literal["knn", "mine"]
 
 @dataclass(frozen=True)
 class InformationTable:
-    """One row of the paper's disentanglement tables; informations in nats.
+    """One row of the paper's disentanglement tables; informations in nats."""
 
-    Attributes
-    ----------
-    yz, yw
-        I(y; z) and I(y; w): what each latent says about the label.
-    wz, wz_given_y
-        I(w; z) and I(w; z | y): what the latents share, overall and within labels.
-    mig
-        (I(y; w) - I(y; z)) / H(y), see :func:`mig`.
-    mic
-        I(y; w) / (I(y; w) + I(y; z)), see :func:`mic`.
-    """
-
-    yz: float
-    yw: float
-    wz: float
-    mig: float
-    mic: float
-    wz_given_y: float
+    yz: float  #: I(y; z): what z says about the label.
+    yw: float  #: I(y; w): what w says about the label.
+    wz: float  #: I(w; z): what the latents share.
+    mig: float  #: (I(y; w) - I(y; z)) / H(y), see :func:`mig`.
+    mic: float  #: I(y; w) / (I(y; w) + I(y; z)), see :func:`mic`.
+    wz_given_y: float  #: I(w; z | y): what the latents share within labels.
 
 
 def information_table(
@@ -56,30 +44,20 @@ def information_table(
 
     Parameters
     ----------
-    w
-        Condition-specific latent, shape (n,) or (n, d).
-    z
-        Condition-invariant latent, shape (n,) or (n, d').
-    y
-        Labels, shape (n,); floats are taken as labels too.
+    w, z, y
+        Condition-specific and condition-invariant latent, shapes (n,) or (n, d), and labels, shape (n,); floats are
+        taken as labels too.
     estimator
         ``"knn"`` or ``"mine"``.
     k
         Neighbours of ``"knn"``; below the number of rows of the rarest label.
     count
-        Neighbour count of the informations on y, see :func:`knn_mutual_information`; ``"paper"`` needs
-        ``"knn"``.
+        Neighbour count of the informations on y, see :func:`knn_mutual_information`; ``"paper"`` needs ``"knn"``.
     seed
         Seed of the critics of ``"mine"``; the nearest neighbours have nothing random in them.
 
-    Returns
-    -------
-    InformationTable
-        The estimates.
-
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(2, size=1000)
     >>> table = information_table(rng.normal(size=1000) + 9 * y, rng.normal(size=1000), y)
@@ -92,44 +70,20 @@ def information_table(
         wz, wz_given_y = knn_mutual_information(w, z, k=k), knn_conditional_mutual_information(w, z, codes, k=k)
     else:
         wz, wz_given_y = mine(w, z, seed=seed), mine(w, z, given=codes, seed=seed)
-    return InformationTable(
-        yz=yz, yw=yw, wz=wz, mig=_gap(yw, yz, codes), mic=_completeness(yw, yz), wz_given_y=wz_given_y
-    )
+    return InformationTable(yz, yw, wz, _gap(yw, yz, codes), _completeness(yw, yz), wz_given_y)
 
 
 def mig(
-    w: ArrayLike,
-    z: ArrayLike,
-    y: ArrayLike,
-    *,
-    estimator: Estimator = "knn",
-    count: Count = "ross",
-    seed: int = 0,
+    w: ArrayLike, z: ArrayLike, y: ArrayLike, *, estimator: Estimator = "knn", count: Count = "ross", seed: int = 0
 ) -> float:
     """Mutual information gap, (I(y; w) - I(y; z)) / H(y).
 
-    H(y) is the entropy of the labels' shares. The paper's tables divide by another number (about 8.5 to 8.9
-    where H(y) = ln 2), so compare with them through ``(yw - yz)`` of :func:`information_table`.
-
-    Parameters
-    ----------
-    w
-        Condition-specific latent, shape (n,) or (n, d).
-    z
-        Condition-invariant latent, shape (n,) or (n, d').
-    y
-        Labels, shape (n,).
-    estimator, count, seed
-        As for :func:`information_table`.
-
-    Returns
-    -------
-    float
-        1 where w determines the label and z says nothing of it, -1 the other way round.
+    It is 1 where w determines the label and z says nothing of it, -1 the other way round. H(y) is the entropy of the
+    labels' shares. The paper's tables divide by another number (about 8.5 to 8.9 where H(y) = ln 2), so compare with
+    them through ``(yw - yz)`` of :func:`information_table`, which tells of the arguments too.
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(2, size=1000)
     >>> round(mig(rng.normal(size=1000) + 9 * y, rng.normal(size=1000), y), 1)
@@ -140,35 +94,15 @@ def mig(
 
 
 def mic(
-    w: ArrayLike,
-    z: ArrayLike,
-    y: ArrayLike,
-    *,
-    estimator: Estimator = "knn",
-    count: Count = "ross",
-    seed: int = 0,
+    w: ArrayLike, z: ArrayLike, y: ArrayLike, *, estimator: Estimator = "knn", count: Count = "ross", seed: int = 0
 ) -> float:
     """Mutual information completeness, I(y; w) / (I(y; w) + I(y; z)).
 
-    Parameters
-    ----------
-    w
-        Condition-specific latent, shape (n,) or (n, d).
-    z
-        Condition-invariant latent, shape (n,) or (n, d').
-    y
-        Labels, shape (n,).
-    estimator, count, seed
-        As for :func:`information_table`.
-
-    Returns
-    -------
-    float
-        Share of the label's information that sits in w, between 0 and 1; 0 where neither latent has any.
+    It is the share of the label's information that sits in w, between 0 and 1; 0 where neither latent has any. The
+    arguments are those of :func:`information_table`.
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(2, size=1000)
     >>> informative = rng.normal(size=1000) + 9 * y
@@ -184,6 +118,8 @@ def rank_methods(
 ) -> pd.DataFrame:
     """Rank methods by closeness to the truth, metric by metric, within blocks of comparable methods.
 
+    Ranks are whole numbers, 1 for the closest; methods as close as each other share the lower rank.
+
     Parameters
     ----------
     table
@@ -191,32 +127,22 @@ def rank_methods(
     truth
         The value to be close to, for each column of ``table``.
     blocks
-        Methods of each block, for instance ``{"Fully Separable": [...], "Flexible": [...]}``; every row of
-        ``table`` belongs to exactly one.
+        Methods of each block, for instance ``{"Fully Separable": [...], "Flexible": [...]}``; every row of ``table``
+        belongs to exactly one.
     decimals
-        Digits the values are rounded to before they are compared, so that methods printed alike share a rank.
-        The paper's tables have three.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Integer ranks in the shape of ``table``, 1 for the closest; methods as close as each other share the
-        lower rank.
+        Digits the values are rounded to before they are compared, so that methods printed alike share a rank. The
+        paper's tables have three.
 
     Examples
     --------
-    >>> import pandas as pd
     >>> values = pd.DataFrame({"yz": [0.0, 0.3, 0.1, 0.1]}, index=["a", "b", "c", "d"])
     >>> rank_methods(values, {"yz": 0.05}, {"first": ["a", "b"], "second": ["c", "d"]})["yz"].tolist()
     [1, 2, 1, 1]
     """
     listed = [method for methods in blocks.values() for method in methods]
-    if sorted(listed) != sorted(table.index):
-        raise ValueError(
-            f"blocks lists {sorted(listed)}, table has rows {sorted(table.index)}; list each row exactly once"
-        )
-    missing = [metric for metric in table.columns if metric not in truth]
-    if missing:
+    if (listed := sorted(listed)) != (rows := sorted(table.index)):
+        raise ValueError(f"blocks lists {listed}, table has rows {rows}; list each row exactly once")
+    if missing := [metric for metric in table.columns if metric not in truth]:
         raise ValueError(f"truth lacks {missing}; give a value for every column of table")
     target = pd.Series({metric: truth[metric] for metric in table.columns}, dtype=float)
     if not (np.isfinite(table.to_numpy(dtype=float)).all() and np.isfinite(target).all()):
@@ -233,7 +159,8 @@ def _label_informations(
     """I(y; w) and I(y; z)."""
     check_choice("estimator", estimator, ("knn", "mine"))
     if estimator == "knn":
-        return tuple(knn_mutual_information(latent, codes, k=k, count=count) for latent in (w, z))
+        yw, yz = (knn_mutual_information(latent, codes, k=k, count=count) for latent in (w, z))
+        return yw, yz
     if count != "ross":
         raise ValueError(f"count is {count!r} but estimator 'mine' counts no neighbours; leave count out")
     return mine(w, codes, seed=seed), mine(z, codes, seed=seed)

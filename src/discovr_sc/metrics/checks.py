@@ -42,9 +42,16 @@ def as_codes(name: str, value: ArrayLike) -> NDArray[np.intp]:
 def as_classes(name: str, value: ArrayLike) -> NDArray[np.intp]:
     """Return labels as integer codes, refusing labels that are all the same."""
     codes = as_codes(name, value)
-    if np.unique(codes).size < 2:
-        raise ValueError(f"{name} has {np.unique(codes).size} distinct labels; at least two are needed")
+    if (n_labels := np.unique(codes).size) < 2:
+        raise ValueError(f"{name} has {n_labels} distinct labels; at least two are needed")
     return codes
+
+
+def as_labelled(x: ArrayLike, labels: ArrayLike, name: str = "labels") -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Return an embedding (n, d) and codes of its at least two labels (n,), which messages call ``name``."""
+    points, codes = as_matrix("x", x), as_classes(name, labels)
+    check_same_length(**{"x": points, name: codes})
+    return points, codes
 
 
 def is_discrete(value: ArrayLike) -> bool:

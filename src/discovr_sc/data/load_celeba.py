@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from anndata import AnnData
 from PIL import Image
 
 from .adapters import tensors_to_anndata
-from .cache import DATA_VARIABLE, find_first
+from .cache import DATA_VARIABLE, find_image_file
 
 ATTRIBUTES_FILE = "list_attr_celeba.txt"
 IMAGES = "img_align_celeba"
@@ -38,8 +38,8 @@ def celeba(
 
     Parameters
     ----------
-    root
-        Folder that must have the files.
+    root, cache
+        See :func:`kang`.
     attribute
         One of the 40, such as `"Eyeglasses"` or `"Wearing_Hat"`.
     n_with
@@ -48,21 +48,12 @@ def celeba(
         Height and width of the result. Images are cropped to the largest centred square, and resized.
     seed
         Of the draws.
-    cache
-        Folder to use in place of the user's cache.
 
     Returns
     -------
     AnnData
         `obsm["x"]`: bytes, (n, 3, size, size). `obs["condition"]`: `"without"` or `"with"`. Names are those of the
         files, in their order.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file is nowhere.
-    ValueError
-        If the attribute is unknown, or there are not enough images.
 
     Examples
     --------
@@ -72,29 +63,25 @@ def celeba(
     """
     if size < 1:
         raise ValueError(f"size is {size}; pass a number of pixels of at least 1.")
-    table_path = _find([ATTRIBUTES_FILE], ("", "Anno/"), root, cache)
-    images_path = _find([IMAGES, f"{IMAGES}.zip"], ("", "Img/"), root, cache)
+    table_path = _find([ATTRIBUTES_FILE], "Anno/", root, cache)
+    images_path = _find([IMAGES, f"{IMAGES}.zip"], "Img/", root, cache)
     has = _read_attribute(table_path, attribute)
     chosen = _choose(has, n_with, attribute, np.random.default_rng(seed))
     images = np.empty((len(chosen), 3, size, size), np.uint8)
-    with _reader(images_path) as read:
-        for i, name in enumerate(chosen):
-            images[i] = _square(read(name), size)
+    for i, content in enumerate(_contents(images_path, chosen)):
+        images[i] = _square(content, size)
     condition = pd.Categorical.from_codes(has[chosen].astype(int), ["without", "with"])
     return tensors_to_anndata(images, condition, obs=pd.DataFrame(index=chosen))
 
 
-def _find(names: list[str], folders: tuple[str, ...], root: str | Path | None, cache: str | Path | None) -> Path:
-    places = [f"{above}{folder}{name}" for above in ("celeba/", "") for folder in folders for name in names]
-    path = find_first(places, root=root, cache=cache)
-    if path is None:
-        where = "no folder has" if root is None else f"root {str(root)!r} has no"
-        raise FileNotFoundError(
-            f"CelebA: {where} {' or '.join(names)}. Get the aligned and cropped images ({IMAGES}.zip) and the "
-            f"attributes ({ATTRIBUTES_FILE}) from the authors' page, put both in a folder and pass it as root=, or in "
-            f"a folder celeba below the one that {DATA_VARIABLE} names. The zip file need not be unpacked."
-        )
-    return path
+def _find(names: list[str], official: str, root: str | Path | None, cache: str | Path | None) -> Path:
+    advice = (
+        f"Get CelebA's aligned and cropped images ({IMAGES}.zip) and attributes ({ATTRIBUTES_FILE}) from the authors' "
+        f"page, put both in a folder and pass it as root=, or in a folder celeba below the one that {DATA_VARIABLE} "
+        "names. The zip file need not be unpacked."
+    )
+    folders = ["celeba/", f"celeba/{official}", "", official]
+    return find_image_file(names, folders, advice, root=root, cache=cache)
 
 
 def _read_attribute(path: Path, attribute: str) -> pd.Series:
@@ -116,26 +103,18 @@ def _choose(has: pd.Series, n_with: int | None, attribute: str, rng: np.random.G
     return sorted([*rng.choice(names_with, n, replace=False), *rng.choice(names_without, 2 * n, replace=False)])
 
 
-@contextmanager
-def _reader(path: Path):
-    """A function from the name of an image to its bytes."""
-    if path.is_dir():
-        yield _complaining(lambda name: (path / name).read_bytes(), path)
-        return
-    with zipfile.ZipFile(path) as archive:
-        yield _complaining(lambda name: archive.read(f"{IMAGES}/{name}"), path)
-
-
-def _complaining(read: Callable[[str], bytes], path: Path) -> Callable[[str], bytes]:
-    def read_or_say(name: str) -> bytes:
-        try:
-            return read(name)
-        except (FileNotFoundError, KeyError) as error:
-            raise FileNotFoundError(
-                f"{path} has no image {name}, which {ATTRIBUTES_FILE} lists; complete it, or drop the line."
-            ) from error
-
-    return read_or_say
+def _contents(path: Path, names: list[str]) -> Iterator[bytes]:
+    """The bytes of images in a folder or a zip file."""
+    with nullcontext() if path.is_dir() else zipfile.ZipFile(path) as archive:
+        folder = path if archive is None else zipfile.Path(archive, f"{IMAGES}/")
+        for name in names:
+            try:
+                content = (folder / name).read_bytes()
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"{path} has no image {name}, which {ATTRIBUTES_FILE} lists; complete it, or drop the line."
+                ) from error
+            yield content
 
 
 def _square(content: bytes, size: int) -> np.ndarray:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import subprocess
 import sys
@@ -19,10 +18,8 @@ from anndata import AnnData
 from scipy import sparse
 
 from discovr_sc.data import DataUnavailableError, kang
+from discovr_sc.data import load_kang as source
 from discovr_sc.data.cache import DATA_VARIABLE
-
-# The package's name for the function hides the module of the same name.
-source = importlib.import_module("discovr_sc.data.kang")
 
 SHARED = Path(os.environ.get(DATA_VARIABLE) or Path(__file__).resolve().parents[2].parent / "shared/data")
 
