@@ -150,7 +150,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     matplotlib.use("Agg")
     from discovr_sc.data import DataUnavailableError
     from discovr_sc.experiments import STUDIES, run_study
-    from discovr_sc.experiments.report import write_report
+    from discovr_sc.experiments.engine.report import write_report
 
     if arguments.study not in STUDIES:
         print(f"study {arguments.study!r} is not known; choose from {list(STUDIES)}", file=sys.stderr)
@@ -182,7 +182,7 @@ def _add_benchmark(commands: argparse._SubParsersAction) -> None:
 
 
 def _benchmark(arguments: argparse.Namespace) -> int:
-    from discovr_sc.experiments.benchmark import swiss_roll_epoch
+    from discovr_sc.experiments.bench.swiss_roll import swiss_roll_epoch
 
     seconds = swiss_roll_epoch(arguments.n, arguments.epochs)
     print(f"epoch of DISCOVR {seconds['model']:.2f} s, of a bare loop {seconds['bare']:.2f} s: {seconds['ratio']:.2f}x")
@@ -202,7 +202,7 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from discovr_sc.experiments import speed
+    from discovr_sc.experiments.bench import speed
 
     try:
         table = speed.run(

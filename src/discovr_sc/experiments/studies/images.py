@@ -15,11 +15,11 @@ from sklearn.model_selection import train_test_split
 
 from discovr_sc import metrics
 from discovr_sc.data import celeba, colored_mnist
-from discovr_sc.experiments.image_figures import draw_ablations, draw_digits, draw_faces
-from discovr_sc.experiments.image_tools import AttributeClassifier, step_ratio
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
-from discovr_sc.experiments.synthetic import BASELINES
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.image_figures import draw_ablations, draw_digits, draw_faces
+from discovr_sc.experiments.studies.image_tools import AttributeClassifier, step_ratio
+from discovr_sc.experiments.studies.synthetic import BASELINES
 from discovr_sc.model.paper import VALUES_PER_IMAGE
 from discovr_sc.module import Weights
 

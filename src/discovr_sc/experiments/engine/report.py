@@ -8,8 +8,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from discovr_sc import metrics
-from discovr_sc.experiments.published import BLOCKS
-from discovr_sc.experiments.results import Results
+from discovr_sc.experiments.engine.published import BLOCKS
+from discovr_sc.experiments.engine.results import Results
 
 #: The six columns of the paper's appendix, by both estimators.
 RANKED = ("yz", "yw", "wz", "wz_given_y")

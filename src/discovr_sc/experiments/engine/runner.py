@@ -20,8 +20,8 @@ import torch
 from anndata import AnnData
 
 import discovr_sc
-from discovr_sc.experiments.results import Results
-from discovr_sc.experiments.study import Preset, Study, Task
+from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.engine.study import Preset, Study, Task
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.paper import paper_weights
 

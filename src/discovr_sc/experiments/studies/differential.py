@@ -13,10 +13,10 @@ from anndata import AnnData
 from scipy.stats import spearmanr
 
 from discovr_sc.data import log_counts
-from discovr_sc.experiments.counterfactual import CONTROL, TARGET, TYPE
-from discovr_sc.experiments.kang import CONDITION, PRESETS, load_kang
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.counterfactual import CONTROL, TARGET, TYPE
+from discovr_sc.experiments.studies.kang import CONDITION, PRESETS, load_kang
 from discovr_sc.model import DISCOVR
 from discovr_sc.model.differential import N_PSEUDOBULKS
 from discovr_sc.model.replicates import Replicates, expressed, moderated_t

@@ -43,7 +43,7 @@ def load_published(study: str | None = None) -> pd.DataFrame:
     >>> kang.loc[("discovr-paper", "nmi_z_type_8"), ["mean", "sd"]].tolist()
     [0.716, 0.031]
     """
-    file = resources.files("discovr_sc").joinpath("experiments", "published.csv")
+    file = resources.files("discovr_sc").joinpath("experiments", "engine", "published.csv")
     texts = dict.fromkeys(("study", "variant", "method", "metric"), str)
     with file.open(encoding="utf-8") as lines:
         table = pd.read_csv(lines, dtype={**texts, "mean": float, "sd": float})

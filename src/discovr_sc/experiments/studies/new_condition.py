@@ -7,8 +7,8 @@ from anndata import AnnData
 
 from discovr_sc import metrics
 from discovr_sc.data import simulate_counts
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
 from discovr_sc.model import DISCOVR
 
 CONDITION, NEW = "condition", "treated_2"

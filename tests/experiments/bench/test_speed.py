@@ -11,8 +11,9 @@ import torch
 
 from discovr_sc import DISCOVR, cli
 from discovr_sc.data import simulate_counts
-from discovr_sc.experiments import speed, speed_table
-from discovr_sc.experiments.bare import BareCounts
+from discovr_sc.experiments.bench import speed
+from discovr_sc.experiments.bench import table as speed_table
+from discovr_sc.experiments.bench.bare import BareCounts
 
 
 def test_a_clock_tells_work_from_waiting():

@@ -8,7 +8,7 @@ import scanpy as sc
 from anndata import AnnData
 from matplotlib.figure import Figure
 
-from discovr_sc.experiments.results import Results
+from discovr_sc.experiments.engine.results import Results
 from discovr_sc.model import DISCOVR
 
 

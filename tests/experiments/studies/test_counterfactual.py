@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from discovr_sc import data
-from discovr_sc.experiments import STUDIES, counterfactual, run_study
-from discovr_sc.experiments.study import Preset
+from discovr_sc.experiments import STUDIES, run_study
+from discovr_sc.experiments.engine.study import Preset
+from discovr_sc.experiments.studies import counterfactual
 
 
 @pytest.fixture

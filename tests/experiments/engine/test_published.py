@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from discovr_sc.experiments import published
-from discovr_sc.experiments.published import BLOCKS, load_published
+from discovr_sc.experiments.engine import published
+from discovr_sc.experiments.engine.published import BLOCKS, load_published
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAPER = ROOT / ".." / "shared" / "paper" / "discovr.tex"
 KEY = ["study", "variant", "method", "metric"]
 NONE = np.nan

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import discovr_sc
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method
 from discovr_sc.module.image_layers import activated
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 import discovr_sc
-from discovr_sc.experiments.published import load_published
-from discovr_sc.experiments.study import Study, changed_fields
+from discovr_sc.experiments.engine.published import load_published
+from discovr_sc.experiments.engine.study import Study, changed_fields
 
 if TYPE_CHECKING:
-    from discovr_sc.experiments.runner import Row
+    from discovr_sc.experiments.engine.runner import Row
 
 COLUMNS = ["study", "variant", "preset", "method", "seed", "metric", "value"]
 KEYS = ["variant", "preset", "method", "seed"]

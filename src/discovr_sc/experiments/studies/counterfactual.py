@@ -12,9 +12,9 @@ from anndata import AnnData
 
 from discovr_sc import metrics
 from discovr_sc.data import log_counts
-from discovr_sc.experiments.kang import CONDITION, PRESETS, TYPES, load_kang
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.kang import CONDITION, PRESETS, TYPES, load_kang
 from discovr_sc.model import DISCOVR
 
 CONTROL, TARGET = "CTRL", "STIM"

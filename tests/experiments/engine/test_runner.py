@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 from discovr_sc import DISCOVR, cli
-from discovr_sc.experiments import STUDIES, Preset, run_study, runner
-from discovr_sc.experiments.report import write_report
-from discovr_sc.experiments.results import COLUMNS, Results
-from discovr_sc.experiments.runner import Row, plan_rows
+from discovr_sc.experiments import STUDIES, Preset, run_study
+from discovr_sc.experiments.engine import runner
+from discovr_sc.experiments.engine.report import write_report
+from discovr_sc.experiments.engine.results import COLUMNS, Results
+from discovr_sc.experiments.engine.runner import Row, plan_rows
 
 TINY = Preset(n_train=300, n_eval=400, max_epochs=2, patience=2, batch_size=100, n_likelihood=20, n_mc_samples=5)
 

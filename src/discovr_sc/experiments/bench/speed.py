@@ -28,8 +28,8 @@ from scipy.sparse import csr_matrix
 from scvi.external import MRVI, ContrastiveVI, SysVI
 
 from discovr_sc.data import kang
-from discovr_sc.experiments.bare import BareCounts
-from discovr_sc.experiments.speed_table import write_table
+from discovr_sc.experiments.bench.bare import BareCounts
+from discovr_sc.experiments.bench.table import write_table
 from discovr_sc.model import DISCOVR
 
 BATCH_SIZE = 128

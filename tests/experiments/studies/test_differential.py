@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from discovr_sc import data
-from discovr_sc.experiments import STUDIES, differential, run_study
-from discovr_sc.experiments.study import Preset
+from discovr_sc.experiments import STUDIES, run_study
+from discovr_sc.experiments.engine.study import Preset
+from discovr_sc.experiments.studies import differential
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from anndata import AnnData
 from scipy import sparse
 
 from discovr_sc.data import simulate_counts
-from discovr_sc.experiments import STUDIES, Preset, kang, run_study
-from discovr_sc.experiments.report import write_report
-from discovr_sc.experiments.runner import Row, Run, run_row
+from discovr_sc.experiments import STUDIES, Preset, run_study
+from discovr_sc.experiments.engine.report import write_report
+from discovr_sc.experiments.engine.runner import Row, Run, run_row
+from discovr_sc.experiments.studies import kang
 
 TINY = Preset(n_train=None, n_eval=None, max_epochs=2, patience=2, batch_size=128)
 

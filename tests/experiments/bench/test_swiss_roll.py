@@ -9,7 +9,7 @@ import torch
 
 from discovr_sc import DISCOVR, cli
 from discovr_sc.data import anndata_to_tensors, noisy_swiss_roll
-from discovr_sc.experiments.benchmark import BareLoop
+from discovr_sc.experiments.bench.swiss_roll import BareLoop
 
 
 def test_the_bare_loop_has_the_models_networks():

@@ -15,10 +15,10 @@ import pandas as pd
 from sklearn.metrics import r2_score
 
 from discovr_sc import metrics
-from discovr_sc.experiments.results import Results
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Variant
-from discovr_sc.experiments.synthetic import FLIP, PARAMETRIC, SWISS_ROLL, knn_r2, latents_of, likelihood_rows
+from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Variant
+from discovr_sc.experiments.studies.synthetic import FLIP, PARAMETRIC, SWISS_ROLL, knn_r2, latents_of, likelihood_rows
 
 #: Seeds of the searches; the reported runs use 0, 1, 2, ...
 FIRST_SEED = 100

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from discovr_sc.experiments.results import Results
+from discovr_sc.experiments.engine.results import Results
 
 ROWS = (("full", "z and w"), ("marginal", "z alone"))
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from discovr_sc.experiments import STUDIES, Preset, run_study
-from discovr_sc.experiments.report import write_report
-from discovr_sc.experiments.results import Results
-from discovr_sc.experiments.runner import Row, plan_rows
-from discovr_sc.experiments.search import PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH, best_noise_scales
-from discovr_sc.experiments.synthetic import NOISE_SCALES
+from discovr_sc.experiments.engine.report import write_report
+from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.engine.runner import Row, plan_rows
+from discovr_sc.experiments.studies.search import PARAMETRIC_SEARCH, SWISS_ROLL_SEARCH, best_noise_scales
+from discovr_sc.experiments.studies.synthetic import NOISE_SCALES
 
 TINY = Preset(n_train=200, n_eval=200, max_epochs=1, patience=2, batch_size=100, n_likelihood=10, n_mc_samples=3)
 
@@ -49,7 +49,7 @@ def test_a_search_runs(tmp_path):
 
 def test_the_studies_use_what_the_searches_found():
     """The constants of the studies are those of the committed results."""
-    folder = Path(__file__).parents[2] / "docs" / "results"
+    folder = Path(__file__).parents[3] / "docs" / "results"
     for search, study in ((PARAMETRIC_SEARCH, "parametric"), (SWISS_ROLL_SEARCH, "swiss-roll")):
         results = Results.open(search, folder)
         assert len(results.made_by) == len(plan_rows(search, "search", search.n_seeds))

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from discovr_sc.experiments.results import Results
+from discovr_sc.experiments.engine.results import Results
 
 
 def draw_parametric(results: Results, preset: str) -> dict[str, Figure]:

@@ -18,11 +18,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsRegressor
 
 from discovr_sc import data, metrics
-from discovr_sc.experiments.kang_figures import draw_kang, draw_trade_off, umap_of
-from discovr_sc.experiments.results import Results
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
-from discovr_sc.experiments.synthetic import BASELINES
+from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.kang_figures import draw_kang, draw_trade_off, umap_of
+from discovr_sc.experiments.studies.synthetic import BASELINES
 from discovr_sc.model.base import DisentangledModel
 
 CONDITION = "stim"

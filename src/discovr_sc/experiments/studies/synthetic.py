@@ -15,9 +15,9 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from discovr_sc import metrics
 from discovr_sc.data import noisy_swiss_roll, parametric_model, tensors_to_anndata
-from discovr_sc.experiments.figures import draw_ablations, draw_parametric, draw_swiss_roll
-from discovr_sc.experiments.runner import Run
-from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.synthetic_figures import draw_ablations, draw_parametric, draw_swiss_roll
 from discovr_sc.module.weights import Weights
 
 #: Accuracy of the best possible guess of y from x: P(sign of w is that of x) on the parametric model.
