@@ -13,7 +13,7 @@ from anndata import AnnData
 import discovr_sc
 from discovr_sc.data import prepare_counts
 from discovr_sc.model.base import DisentangledModel
-from discovr_sc.model.checks import find_data
+from discovr_sc.model.checks import check_columns, find_data
 
 #: What :func:`report` writes.
 REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
@@ -102,6 +102,8 @@ def report(
 
     folder = Path(folder)
     model = load(folder)
+    if cell_type_key is not None:
+        check_columns(model.adata, [cell_type_key], "cell_type_key")
     table = model.disentanglement_report(cell_type_key, probes=probes, seed=seed)
     of_table, of_history, of_probes = (folder / name for name in REPORT_FILES)
     table.to_csv(of_table, index=False)

@@ -7,13 +7,10 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from discovr_sc import DISCOVR, cli
-from discovr_sc.data import simulate_counts
+from discovr_sc import cli
 from discovr_sc.experiments.bench import speed
 from discovr_sc.experiments.bench import table as speed_table
-from discovr_sc.experiments.bench.bare import BareCounts
 
 
 def test_a_clock_tells_work_from_waiting():
@@ -36,19 +33,12 @@ def test_simulated_cells_are_sparse_and_have_no_duplicates():
     assert adata.obs["stim"].nunique() == 2
 
 
-def test_the_bare_loop_learns():
-    adata = simulate_counts(n_cells=300, n_genes=30, n_effect_genes=5, seed=0)
-    DISCOVR.setup_anndata(adata, "condition")
-    model = DISCOVR(adata, n_latent_z=3)
-    model.is_trained_ = True
-    before = model.get_reconstruction_error()
-    bare = BareCounts(model.module)
-    y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
-    x = adata.X.tocsr().astype(np.float32)
-    for _ in range(30):
-        bare.train(x, y, batch_size=64)
-    model.module.eval()
-    assert model.get_reconstruction_error() < 0.9 * before
+def test_an_epoch_on_the_swiss_roll_is_compared_with_the_bare_loop(tmp_path, capsys):
+    assert cli.main(["bench", "--parts", "swiss-roll", "--points", "500", "--rounds", "1", "--out", str(tmp_path)]) == 0
+    table = pd.read_csv(tmp_path / "speed.csv").set_index("metric")["value"]
+    assert table["swiss_roll_epoch_wall_seconds.discovr"] > 0
+    assert table["swiss_roll_epoch_wall_seconds.bare"] > 0
+    assert f"DISCOVR / bare loop | {speed_table.show(table['swiss_roll_epoch_vs_bare'])} |" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -68,7 +58,7 @@ def test_the_command_writes_a_tidy_table_and_keeps_other_rows(tmp_path, capsys, 
 
 def test_an_unknown_part_is_refused(tmp_path, capsys):
     assert cli.main(["bench", "--parts", "gpu", "--out", str(tmp_path)]) == 2
-    assert "choose from ['memory', 'scaling', 'kang']" in capsys.readouterr().err
+    assert "choose from ['memory', 'scaling', 'kang', 'swiss-roll']" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import multiprocessing
 import os
-import resource
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +25,10 @@ from anndata import AnnData
 from scipy.sparse import csr_matrix
 from scvi.external import MRVI, ContrastiveVI, SysVI
 
-from discovr_sc.data import kang
-from discovr_sc.experiments.bench.bare import BareCounts
+from discovr_sc.data import anndata_to_tensors, kang, noisy_swiss_roll
+from discovr_sc.experiments.bench.bare import BareLoop
 from discovr_sc.experiments.bench.table import write_table
+from discovr_sc.experiments.engine.runner import hush, peak_memory_mb
 from discovr_sc.model import DISCOVR
 
 BATCH_SIZE = 128
@@ -100,7 +99,8 @@ def run(
     n_steps: int = 20,
     n_cells: Sequence[int] = (10_000, 100_000, 1_000_000),
     n_genes: Sequence[int] = (2_000, 20_000),
-    parts: Sequence[str] = ("memory", "scaling", "kang"),
+    n_points: int = 20_000,
+    parts: Sequence[str] | None = None,
 ) -> str:
     """Run the benchmark, with one thread, write ``speed.csv`` and ``speed.md``, and return the table.
 
@@ -118,22 +118,25 @@ def run(
         Steps of a scaling run, each run three times.
     n_cells, n_genes
         Sizes of the scaling runs: cells with the first number of genes, genes with the first number of cells.
+    n_points
+        Of the Swiss roll.
     parts
-        ``"memory"``, ``"kang"``, ``"scaling"``.
+        ``"memory"``, ``"scaling"``, ``"kang"``, ``"swiss-roll"``; all by default.
     """
+    parts = list(PARTS) if parts is None else parts
     unknown = set(parts) - set(PARTS)
     if unknown:
         raise ValueError(f"parts has {sorted(unknown)[0]!r}, which is not known; choose from {list(PARTS)}.")
     torch.set_num_threads(1)
-    for name in ("lightning.pytorch", "scvi"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     settings = {"rounds": rounds, "n_batches": n_batches, "n_steps": n_steps, "n_cells": n_cells, "n_genes": n_genes}
+    settings["n_points"] = n_points
     table = ""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        hush()
         # The parts that need processes of their own come first: neither autograd nor OpenMP survives a fork.
         for part in sorted(parts, key=list(PARTS).index):
-            rows = {f"load_average.{part}": os.getloadavg()[0]} | PARTS[part](**settings)
+            load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan  # Windows has none
+            rows = {f"load_average.{part}": load} | PARTS[part](**settings)
             table = write_table(Path(out), rows, command)
     return table
 
@@ -141,22 +144,28 @@ def run(
 # The models ------------------------------------------------------------------------------------------------------
 
 
+def competitor(model, adata: AnnData, *groups: np.ndarray, **settings) -> Competitor:
+    """A model of scvi-tools' kind, trained on all cells or on groups of them, with some settings of its training."""
+    return Competitor(
+        lambda **kwargs: model.train(*groups, **(QUIET | settings | kwargs)),
+        batches_of(max(map(len, groups), default=adata.n_obs)),
+        model.get_latent_representation,
+    )
+
+
 def discovr(adata: AnnData, **settings) -> Competitor:
     """DISCOVR with its default settings, or with others of its training; these are asked nothing."""
     DISCOVR.setup_anndata(adata, "stim")
     model = DISCOVR(adata)
-    return Competitor(
-        lambda **kwargs: model.train(**(QUIET | settings | kwargs)),
-        batches_of(adata.n_obs),
-        None if settings else model.get_latent_representation,
-        None if settings else model.get_normalized_expression,
-    )
+    if settings:
+        return replace(competitor(model, adata, **settings), latents=None)
+    return replace(competitor(model, adata), expression=model.get_normalized_expression)
 
 
 def bare(adata: AnnData) -> Competitor:
     """The bare loop over the networks of DISCOVR with its default settings."""
     DISCOVR.setup_anndata(adata, "stim")
-    loop = BareCounts(DISCOVR(adata).module)
+    loop = BareLoop(DISCOVR(adata).module)
     y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
 
     def train(limit_train_batches: int | None = None, callbacks: Sequence[EpochClock] = ()) -> None:
@@ -173,12 +182,7 @@ def scvi_model(adata: AnnData) -> Competitor:
     """scVI, the condition as its batch."""
     scvi.model.SCVI.setup_anndata(adata, batch_key="stim")
     model = scvi.model.SCVI(adata)
-    return Competitor(
-        lambda **kwargs: model.train(**(QUIET | kwargs)),
-        batches_of(adata.n_obs),
-        model.get_latent_representation,
-        model.get_normalized_expression,
-    )
+    return replace(competitor(model, adata), expression=model.get_normalized_expression)
 
 
 def contrastive_vi(adata: AnnData) -> Competitor:
@@ -186,21 +190,14 @@ def contrastive_vi(adata: AnnData) -> Competitor:
     ContrastiveVI.setup_anndata(adata)
     model = ContrastiveVI(adata)
     is_control = (adata.obs["stim"] == adata.obs["stim"].cat.categories[0]).to_numpy()
-    background, target = np.flatnonzero(is_control), np.flatnonzero(~is_control)
-    return Competitor(
-        lambda **kwargs: model.train(background, target, **(QUIET | kwargs)),
-        batches_of(max(len(background), len(target))),
-        lambda: model.get_latent_representation(representation_kind="background"),
-    )
+    ready = competitor(model, adata, np.flatnonzero(is_control), np.flatnonzero(~is_control))
+    return replace(ready, latents=lambda: model.get_latent_representation(representation_kind="background"))
 
 
 def mrvi(adata: AnnData) -> Competitor:
     """MRVI on its PyTorch backend, the condition as its sample."""
     MRVI.setup_anndata(adata, sample_key="stim", backend="torch")
-    model = MRVI(adata)
-    return Competitor(
-        lambda **kwargs: model.train(**(QUIET | kwargs)), batches_of(adata.n_obs), model.get_latent_representation
-    )
+    return competitor(MRVI(adata), adata)
 
 
 def sysvi(adata: AnnData) -> Competitor:
@@ -209,11 +206,7 @@ def sysvi(adata: AnnData) -> Competitor:
     sc.pp.log1p(adata)
     SysVI.setup_anndata(adata, batch_key="stim")
     model = SysVI(adata)
-    return Competitor(
-        lambda **kwargs: model.train(**(QUIET | kwargs)),
-        batches_of(adata.n_obs),
-        lambda: model.get_latent_representation(adata),
-    )
+    return replace(competitor(model, adata), latents=lambda: model.get_latent_representation(adata))
 
 
 MODELS: dict[str, Callable[[AnnData], Competitor]] = {
@@ -292,21 +285,19 @@ def _peak_of(name: str, n_batches: int | None) -> float:
     try:
         model = MODELS[name](kang())
         model.train(limit_train_batches=n_batches or model.n_batches)
-        model.latents()
+        if model.latents is not None:
+            model.latents()
     except Exception as error:
         print(f"{name} cannot run here: {error!r}")
         return math.nan
-    return peak_megabytes()
-
-
-def peak_megabytes() -> float:
-    """Largest resident memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_memory_mb()
 
 
 def in_process_of_its_own(function: Callable, *args):
     """Call a function in a new process, so that its memory is its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+    # A fork has loaded all libraries; Windows has none.
+    start = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(start)) as pool:
         return pool.submit(function, *args).result()
 
 
@@ -336,7 +327,7 @@ def power(n: int) -> str:
 
 def _train_simulated(n_cells: int, n_genes: int, n_steps: int) -> tuple[float, float, float]:
     """Seconds per cell, megabytes above those before the data were made, and the data's megabytes."""
-    before = peak_megabytes()
+    before = peak_memory_mb()
     adata = sparse_cells(n_cells, n_genes)
     model = discovr(adata)
     clock = Clock()
@@ -345,7 +336,7 @@ def _train_simulated(n_cells: int, n_genes: int, n_steps: int) -> tuple[float, f
         model.train(limit_train_batches=n_steps, callbacks=[EpochClock(clock)])
     x = adata.X
     sparse_size = (x.data.nbytes + x.indices.nbytes + x.indptr.nbytes) / 2**20
-    return statistics.median(clock.cpu) / (n_steps * BATCH_SIZE), peak_megabytes() - before, sparse_size
+    return statistics.median(clock.cpu) / (n_steps * BATCH_SIZE), peak_memory_mb() - before, sparse_size
 
 
 def sparse_cells(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
@@ -363,4 +354,39 @@ def sparse_cells(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
     return AnnData(x, obs=obs)
 
 
-PARTS: dict[str, Callable[..., dict[str, float]]] = {"memory": peak_memory, "scaling": scaling, "kang": kang_speed}
+# A Swiss roll ----------------------------------------------------------------------------------------------------
+
+
+def swiss_roll(*, rounds: int, n_points: int, **_) -> dict[str, float]:
+    """Seconds per epoch of the paper's model of the Swiss roll and of the bare loop, and their ratio.
+
+    Networks are small here, so that what is around them counts: each has one training of as many epochs as rounds.
+    """
+    adata = noisy_swiss_roll(n_points)
+    x, y = anndata_to_tensors(adata)
+    DISCOVR.setup_anndata(adata, "condition", tensor_key="x")
+    model, same = (DISCOVR.paper(adata, "swiss-roll", noise_scale=0.2) for _ in range(2))
+    loop = BareLoop(same.module)
+
+    def train(n_epochs: int) -> None:
+        model.train(**(QUIET | {"max_epochs": n_epochs, "logger": True}))
+
+    def train_bare(n_epochs: int) -> None:
+        for _ in range(n_epochs):
+            loop.train(x, y, BATCH_SIZE)
+
+    clocks = {"discovr": Clock(), "bare": Clock()}
+    for clock, run_epochs in zip(clocks.values(), (train, train_bare), strict=True):
+        run_epochs(1)
+        with clock.running():
+            run_epochs(rounds)
+    rows = {f"swiss_roll_epoch_wall_seconds.{name}": clock.wall[0] / rounds for name, clock in clocks.items()}
+    return rows | {"swiss_roll_epoch_vs_bare": ratio(*clocks.values())}
+
+
+PARTS: dict[str, Callable[..., dict[str, float]]] = {
+    "memory": peak_memory,
+    "scaling": scaling,
+    "kang": kang_speed,
+    "swiss-roll": swiss_roll,
+}

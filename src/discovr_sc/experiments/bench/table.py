@@ -10,10 +10,13 @@ import pandas as pd
 import scvi
 import torch
 
+from discovr_sc.experiments.engine.files import markdown_table
+
 #: Ratios, by metric: what it is, the goal where it has one.
 GOALS = {
     "epoch_vs_scvi": ("training epoch, DISCOVR with default settings / scVI", 1.0),
     "epoch_vs_bare": ("training epoch, DISCOVR / bare loop", 1.25),
+    "swiss_roll_epoch_vs_bare": ("training epoch on the Swiss roll, DISCOVR / bare loop", math.nan),
     "epoch_bf16_vs_default": ("training epoch, bfloat16 mixed precision / default", math.nan),
     "epoch_compiled_vs_default": ("training epoch, torch.compile / default", math.nan),
     "latents_vs_scvi": ("latents of all cells, DISCOVR / scVI", 0.5),
@@ -54,59 +57,48 @@ def write_table(folder: Path, rows: dict[str, float], command: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame({"metric": list(table), "value": list(table.values())}).to_csv(csv, index=False, float_format="%.6g")
     text = markdown(table, command)
-    (folder / "speed.md").write_text(text)
+    (folder / "speed.md").write_text(text, encoding="utf-8")
     return text
 
 
 def markdown(table: dict[str, float], command: str) -> str:
     """The table for people."""
     loads = [f"{value:.1f} ({name.split('.')[1]})" for name, value in table.items() if name.startswith("load_average")]
-    lines = [
-        "# Speed",
-        "",
-        f"Made by `{command}` with one thread, PyTorch {torch.__version__}, scvi-tools {scvi.__version__}, Python "
-        f"{platform.python_version()} on {platform.machine()}. Load averages when the parts began: {', '.join(loads)}. "
-        "CPU seconds are processor time of the process, which a loaded machine changes little; wall seconds include "
-        "waiting for other processes. Ratios are of CPU seconds: models take turns, and the median over rounds is "
-        "taken. Kang: 13,999 cells, 2,000 genes, mini-batches of 128, no validation.",
-        "",
-        "| ratio | value | goal |",
-        "|---|---|---|",
-        *(
-            f"| {what} | {show(table.get(metric))} | {'' if math.isnan(goal) else f'<= {goal:g}'} |"
-            for metric, (what, goal) in GOALS.items()
-        ),
-        "",
-        "## Kang",
-        "",
-        *_by_suffix(table, MODEL_COLUMNS, "model", NAMES),
-        "",
-        f"Epochs are measured over {table.get('measured_batches', 0):.0f} mini-batches at a time and scaled to all. "
-        "Peak memory is that of a process that loads the data, trains and asks for latents; where models are equal, "
-        "loading made the peak. A dash is a number that the model does not have, `cannot run` a model that this "
-        "machine could not train. A "
-        "step of contrastiveVI takes a mini-batch of each of its two groups of cells.",
-        "",
-        "## Scaling",
-        "",
-        "Simulated cells of 60 non-zero counts, DISCOVR with default settings: the median of three runs of "
-        f"{table.get('scaling_steps', 0):.0f} steps, after 3 to warm up.",
-        "",
-        *_by_suffix(table, SCALING_COLUMNS, "cells x genes", {}),
-        "",
+    ratios = [
+        (what, show(table.get(metric)), "" if math.isnan(goal) else f"<= {goal:g}")
+        for metric, (what, goal) in GOALS.items()
     ]
-    return "\n".join(lines)
+    return f"""# Speed
+
+Made by `{command}` with one thread, PyTorch {torch.__version__}, scvi-tools {scvi.__version__}, Python \
+{platform.python_version()} on {platform.machine()}. Load averages when the parts began: {", ".join(loads)}. \
+CPU seconds are processor time of the process, which a loaded machine changes little; wall seconds include \
+waiting for other processes. Ratios are of CPU seconds: models take turns, and the median over rounds is \
+taken. Kang: 13,999 cells, 2,000 genes, mini-batches of 128, no validation.
+
+{markdown_table(pd.DataFrame(ratios, columns=["ratio", "value", "goal"]))}
+## Kang
+
+{by_suffix(table, MODEL_COLUMNS, "model", NAMES)}
+Epochs are measured over {table.get("measured_batches", 0):.0f} mini-batches at a time and scaled to all. \
+Peak memory is that of a process that loads the data, trains and asks for latents; where models are equal, \
+loading made the peak. A dash is a number that the model does not have, `cannot run` a model that this \
+machine could not train. A step of contrastiveVI takes a mini-batch of each of its two groups of cells.
+
+## Scaling
+
+Simulated cells of 60 non-zero counts, DISCOVR with default settings: the median of three runs of \
+{table.get("scaling_steps", 0):.0f} steps, after 3 to warm up.
+
+{by_suffix(table, SCALING_COLUMNS, "cells x genes", {})}"""
 
 
-def _by_suffix(table: dict[str, float], columns: dict[str, str], heading: str, names: dict[str, str]) -> list[str]:
-    """Lines of a table with one row for each suffix of the metrics, ``metric.suffix``."""
+def by_suffix(table: dict[str, float], columns: dict[str, str], heading: str, names: dict[str, str]) -> str:
+    """A table with one row for each suffix of the metrics, ``metric.suffix``."""
     suffixes = list(dict.fromkeys(m.split(".", 1)[1] for m in table if m.split(".")[0] in columns))
     suffixes = [name for name in names if name in suffixes] or suffixes
-    lines = [f"| {heading} | " + " | ".join(columns.values()) + " |", "|---" * (len(columns) + 1) + "|"]
-    for suffix in suffixes:
-        cells = [show(table.get(f"{metric}.{suffix}")) for metric in columns]
-        lines.append(f"| {names.get(suffix, suffix)} | " + " | ".join(cells) + " |")
-    return lines
+    rows = [[names.get(suffix, suffix), *(show(table.get(f"{m}.{suffix}")) for m in columns)] for suffix in suffixes]
+    return markdown_table(pd.DataFrame(rows, columns=[heading, *columns.values()]))
 
 
 def show(value: float | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from discovr_sc import metrics
+from discovr_sc.experiments.engine.files import markdown_table
 from discovr_sc.experiments.engine.published import BLOCKS
 from discovr_sc.experiments.engine.results import Results
 
@@ -30,7 +31,7 @@ def write_report(results: Results, preset: str) -> str:
         text += f"\n{shown}\n"
     if study.conclude is not None:
         text += f"\n{study.conclude(results)}\n"
-    (results.folder / f"{study.file_stem}.md").write_text(text)
+    (results.folder / f"{study.file_stem}.md").write_text(text, encoding="utf-8")
     return text
 
 
@@ -41,7 +42,7 @@ def _figures(results: Results, preset: str) -> dict[str, Path]:
     rows is missing, figures that are there from before, which may show more, are kept.
     """
     study = results.study
-    if study.draw is None:
+    if study.draw is None or (study.sketch is not None and not results.sketches(preset)):
         return {}
     missing = results.missing_sketches(preset)
     paths = {name: results.folder / f"{study.file_stem}_{name}.png" for name in _named_before(results)}
@@ -57,7 +58,8 @@ def _figures(results: Results, preset: str) -> dict[str, Path]:
 def _named_before(results: Results) -> list[str]:
     """Names of the figures of the report that is there."""
     path = results.folder / f"{results.study.file_stem}.md"
-    return re.findall(rf"{results.study.file_stem}_(\S+)\.png", path.read_text()) if path.exists() else []
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return re.findall(rf"{results.study.file_stem}_(\S+)\.png", text)
 
 
 def _tables(results: Results, preset: str) -> str:
@@ -65,10 +67,10 @@ def _tables(results: Results, preset: str) -> str:
     study = results.study
     if len(study.methods) == 1 and len(study.variants) > 1:
         (method,) = study.methods
-        return f"\n{results.markdown_of_variants(study.headline, method, preset)}"
+        return f"\n{results.markdown(preset, by='variant', of=method)}"
     text = ""
     for variant in study.variants:
-        text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(study.headline, variant, preset)}"
+        text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(preset, of=variant)}"
         text += _ranks(results, variant, preset)
     return text
 
@@ -88,8 +90,8 @@ def _ranks(results: Results, variant: str, preset: str) -> str:
         return ""
     listed = [method for methods in blocks.values() for method in methods]
     ranks = metrics.rank_methods(table.loc[listed, columns], truth, blocks)
-    text = "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n" + _markdown(ranks)
-    return text + _firsts(table.loc[listed, columns], truth, blocks)
+    text = "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n"
+    return text + markdown_table(ranks.reset_index()) + _firsts(table.loc[listed, columns], truth, blocks)
 
 
 def _firsts(table, truth: dict[str, float], blocks: dict[str, list[str]]) -> str:
@@ -102,10 +104,3 @@ def _firsts(table, truth: dict[str, float], blocks: dict[str, list[str]]) -> str
             n_first = int((ranks.loc[ours, list(truth)] == 1).sum())
             sentences.append(f"{ours} against {', '.join(others)}: first on {n_first} of {len(truth)}.")
     return "\n" + " ".join(sentences) + "\n" if sentences else ""
-
-
-def _markdown(table) -> str:
-    table = table.reset_index()
-    lines = ["| " + " | ".join(map(str, table.columns)) + " |", "|---" * len(table.columns) + "|"]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)]
-    return "\n".join(lines) + "\n"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import discovr_sc
+from discovr_sc.experiments.engine.files import locked, markdown_table, replacing, write_atomically
 from discovr_sc.experiments.engine.published import load_published
-from discovr_sc.experiments.engine.study import Study, changed_fields
-
-if TYPE_CHECKING:
-    from discovr_sc.experiments.engine.runner import Row
+from discovr_sc.experiments.engine.study import Row, Study, changed_fields
 
 COLUMNS = ["study", "variant", "preset", "method", "seed", "metric", "value"]
 KEYS = ["variant", "preset", "method", "seed"]
@@ -63,9 +58,8 @@ class Results:
         if not csv.exists() or not meta.exists():
             return cls(study, folder, pd.DataFrame(columns=COLUMNS), {})
         table = pd.read_csv(csv, keep_default_na=False, dtype={"variant": str, "seed": int, "value": float})
-        made_by = json.loads(meta.read_text())["rows"]
-        results = cls(study, folder, table, made_by)
-        current = {key: made for key, made in made_by.items() if results._is_current(key, made)}
+        made_by = json.loads(meta.read_text(encoding="utf-8"))["rows"]
+        current = {key: made for key, made in made_by.items() if _is_current(study, key, made)}
         table = table[_keys(table).isin(current)].reset_index(drop=True)
         return cls(study, folder, table, current, outdated=sorted(made_by.keys() - current.keys()))
 
@@ -81,32 +75,33 @@ class Results:
         What another run has written to the same files in the meantime is kept.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder):
+        with locked(self.folder):
             others = Results.open(self.study, self.folder)
-            self.table, self.made_by = others.table, others.made_by
-            self._add(row, metrics, command, sketch)
+            self.made_by = others.made_by
+            new = pd.DataFrame(
+                [(self.study.name, *row, metric, value) for metric, value in metrics.items()], columns=COLUMNS
+            )
+            kept = others.table[_keys(others.table) != _key(row)]
+            table = new if kept.empty else pd.concat([kept, new], ignore_index=True)
+            self.table = table.sort_values([*KEYS, "metric"], ignore_index=True)
+            self.made_by[_key(row)] = {
+                "fingerprint": self.study.fingerprint(row.method, row.variant, row.preset),
+                "command": command,
+                "version": discovr_sc.__version__,
+            }
+            self._write(_key(row), sketch)
 
-    def _add(self, row: Row, metrics: dict[str, float], command: str, sketch: dict[str, np.ndarray] | None) -> None:
-        new = pd.DataFrame(
-            [(self.study.name, *row, metric, value) for metric, value in metrics.items()], columns=COLUMNS
-        )
-        kept = self.table[_keys(self.table) != _key(row)]
-        self.table = new if kept.empty else pd.concat([kept, new], ignore_index=True)
-        self.table = self.table.sort_values([*KEYS, "metric"], ignore_index=True)
-        self.made_by[_key(row)] = {
-            "fingerprint": self.study.fingerprint(row.method, row.variant, row.preset),
-            "command": command,
-            "version": discovr_sc.__version__,
-        }
+    def _write(self, key: str, sketch: dict[str, np.ndarray] | None) -> None:
         if sketch is not None:
-            self._sketches.mkdir(exist_ok=True)
-            with _replacing(self._sketches / f"{_key(row)}.npz") as temporary:
-                np.savez_compressed(temporary, **sketch)
-        _write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
+            path = self._sketch_path(key)
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as temporary:
+                np.savez_compressed(temporary, **sketch)  # type: ignore[arg-type]
+        write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
         meta = {"study": self.study.name, "settings": self._settings(), "rows": dict(sorted(self.made_by.items()))}
-        _write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
+        write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
 
-    def _settings(self) -> dict:
+    def _settings(self) -> dict[str, Any]:
         study = self.study
         return {
             "experiment": study.experiment,
@@ -116,24 +111,22 @@ class Results:
             "variants": {name: changed_fields(variant) for name, variant in study.variants.items()},
         }
 
-    def _is_current(self, key: str, made: dict[str, str]) -> bool:
-        variant, preset, method, _ = key.split("|")
-        known = variant in self.study.variants and preset in self.study.presets and method in self.study.methods
-        return known and made["fingerprint"] == self.study.fingerprint(method, variant, preset)
+    # What figures are drawn from -------------------------------------------------------------------------------
 
-    @property
-    def _sketches(self) -> Path:
-        return self.folder / f"{self.study.file_stem}_sketches"
+    def _sketch_path(self, key: str) -> Path:
+        """The file of a row's arrays; one of an earlier version, whose name had bars, counts as well."""
+        folder = self.folder / f"{self.study.file_stem}_sketches"
+        old = folder / f"{key}.npz"
+        return old if old.exists() else folder / f"{key.replace('|', '__')}.npz"
 
     def sketches(self, preset: str) -> dict[tuple[str, str], dict[str, np.ndarray]]:
         """What figures are drawn from, by (variant, method)."""
         found = {}
         for variant in self.study.variants:
             for method in self.study.methods:
-                key = f"{variant}|{preset}|{method}|{self.study.first_seed}"
-                path = self._sketches / f"{key}.npz"
-                if key in self.made_by and path.exists():
-                    with np.load(path) as arrays:
+                key = _key(Row(variant, preset, method, self.study.first_seed))
+                if key in self.made_by and self._sketch_path(key).exists():
+                    with np.load(self._sketch_path(key)) as arrays:
                         found[variant, method] = dict(arrays)
         return {row: arrays for row, arrays in found.items() if arrays}  # some rows have nothing to show
 
@@ -147,14 +140,14 @@ class Results:
             if key.endswith(f"|{self.study.first_seed}")
             and key.split("|")[1] == preset
             and self.study.methods[key.split("|")[2]].is_trained
-            and not (self._sketches / f"{key}.npz").exists()
+            and not self._sketch_path(key).exists()
         ]
+
+    # Summaries -------------------------------------------------------------------------------------------------
 
     def commands(self, preset: str) -> list[str]:
         """The commands that made a preset's rows."""
         return sorted({made["command"] for key, made in self.made_by.items() if key.split("|")[1] == preset})
-
-    # Summaries -------------------------------------------------------------------------------------------------
 
     def means(self, preset: str | None = None) -> pd.DataFrame:
         """Mean, standard deviation and number of seeds, by variant, method and metric."""
@@ -165,55 +158,45 @@ class Results:
     def against_published(self, preset: str | None = None) -> pd.DataFrame:
         """Our means beside the paper's; its DisCoVR stands beside all of ours."""
         ours = self.means(preset)
-        published = load_published().rename(columns={"mean": "paper", "sd": "paper_sd"})
-        published = published[published["study"] == self.study.name]
+        published = load_published().rename(columns={"mean": "paper", "sd": "paper_sd", "method": "paper_method"})
+        published = published[published["study"] == self.study.name].drop(columns="study")
         ours["paper_method"] = ours["method"].replace({"discovr": "discovr-paper"})
-        merged = ours.merge(
-            published.drop(columns="study").rename(columns={"method": "paper_method"}),
-            on=["variant", "paper_method", "metric"],
-            how="left",
-        )
+        merged = ours.merge(published, on=["variant", "paper_method", "metric"], how="left")
         return merged.drop(columns="paper_method")
 
-    def markdown(self, metrics: Sequence[str], variant: str = "", preset: str | None = None) -> str:
-        """A table of methods by metrics, each cell ours (mean ± sd) and the paper's in parentheses, and their seeds."""
+    def markdown(self, preset: str, *, by: str = "method", of: str = "") -> str:
+        """A table of the headline's metrics: ours (mean ± sd), the paper's in parentheses, and numbers of seeds.
+
+        Parameters
+        ----------
+        preset
+            Size.
+        by, of
+            ``"method"`` for a line for each method of a variant, ``"variant"`` for one for each variant of a method.
+        """
+        metrics = self.study.headline
+        fixed, names = ("variant", self.study.methods) if by == "method" else ("method", self.study.variants)
         table = self.against_published(preset)
-        return _markdown(table[table["variant"] == variant], "method", list(self.study.methods), metrics)
-
-    def markdown_of_variants(self, metrics: Sequence[str], method: str, preset: str | None = None) -> str:
-        """The same of one method, by variants."""
-        table = self.against_published(preset)
-        return _markdown(table[table["method"] == method], "variant", list(self.study.variants), metrics)
-
-
-def _markdown(table: pd.DataFrame, by: str, names: Sequence[str], metrics: Sequence[str]) -> str:
-    """One line for each name that has results in the column ``by``."""
-    table = table[table["metric"].isin(metrics)]
-    columns = [by, "metric", "mean", "std", "paper"]
-    cells = {
-        (name, metric): f"{mean:.3f}"
-        + ("" if pd.isna(sd) else f" ± {sd:.3f}")
-        + ("" if pd.isna(paper) else f" ({paper:g})")
-        for name, metric, mean, sd, paper in table[columns].itertuples(index=False)
-    }
-    n_seeds = table.groupby(by)["count"].max()
-    lines = [f"| {by} | seeds | " + " | ".join(metrics) + " |", "|---" * (len(metrics) + 2) + "|"]
-    for name in names:
-        if name in n_seeds:
-            values = " | ".join(cells.get((name, m), "") for m in metrics)
-            lines.append(f"| {name} | {n_seeds[name]} | {values} |")
-    return "\n".join(lines) + "\n"
+        table = table[(table[fixed] == of) & table["metric"].isin(metrics)]
+        cells = {
+            (name, metric): f"{mean:.3f}"
+            + ("" if pd.isna(sd) else f" ± {sd:.3f}")
+            + ("" if pd.isna(paper) else f" ({paper:g})")
+            for name, metric, mean, sd, paper in table[[by, "metric", "mean", "std", "paper"]].itertuples(index=False)
+        }
+        n_seeds = table.groupby(by)["count"].max()
+        lines = [
+            (name, n_seeds[name], *(cells.get((name, metric), "") for metric in metrics))
+            for name in names
+            if name in n_seeds
+        ]
+        return markdown_table(pd.DataFrame(lines, columns=[by, "seeds", *metrics]))
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _is_current(study: Study, key: str, made: dict[str, str]) -> bool:
+    variant, preset, method, _ = key.split("|")
+    known = variant in study.variants and preset in study.presets and method in study.methods
+    return known and made["fingerprint"] == study.fingerprint(method, variant, preset)
 
 
 def _key(row: Row) -> str:
@@ -222,19 +205,3 @@ def _key(row: Row) -> str:
 
 def _keys(table: pd.DataFrame) -> pd.Series:
     return table[KEYS].astype(str).apply("|".join, axis=1) if len(table) else pd.Series(dtype=str)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write beside another, which it then replaces: a stop leaves the old file or the new one."""
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    with _replacing(path) as temporary:
-        temporary.write_text(text)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
-import resource
 import time
 import warnings
 from collections.abc import Sequence
@@ -12,27 +12,17 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scvi
 import torch
 from anndata import AnnData
 
-import discovr_sc
 from discovr_sc.experiments.engine.results import Results
-from discovr_sc.experiments.engine.study import Preset, Study, Task
+from discovr_sc.experiments.engine.study import Preset, Row, Study, Task
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.paper import paper_weights
-
-
-class Row(NamedTuple):
-    """What one process works on."""
-
-    variant: str
-    preset: str
-    method: str
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -154,18 +144,23 @@ def _run_named_row(study_name: str, row: Row) -> tuple[dict[str, float], dict[st
 def run_row(study: Study, row: Row) -> tuple[dict[str, float], dict[str, np.ndarray] | None]:
     """Train and score one method on one seed: its metrics and, for the first seed, what the figures need."""
     torch.set_num_threads(1)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    logging.getLogger("scvi").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore")
+    hush()
     started = time.time()
     preset, variant = study.presets[row.preset], study.variants[row.variant]
     task = study.make_task(preset, row.seed, **variant.data)
     model, cost = train_model(study, row, task)
     run = Run(row.method, model, task.train, task.evaluation, preset, row.seed)
     metrics = study.evaluate(run)
-    is_sketched = study.sketch is not None and row.seed == study.first_seed and study.methods[row.method].is_trained
-    sketch = study.sketch(run) if is_sketched else None
+    is_sketched = row.seed == study.first_seed and study.methods[row.method].is_trained
+    sketch = study.sketch(run) if study.sketch is not None and is_sketched else None
     return metrics | cost | {"seconds": time.time() - started}, sketch
+
+
+def hush() -> None:
+    """Silence what trainings say and warn of."""
+    for name in ("lightning.pytorch", "scvi"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
 
 
 def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, float]]:
@@ -202,7 +197,7 @@ def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, floa
 def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
     """The untrained model of a row, with the paper's settings or its own defaults."""
     method = study.methods[row.method]
-    model_cls = getattr(discovr_sc, method.model)
+    model_cls = method.model_class
     model_cls.setup_anndata(task.train, **task.setup)
     settings = model_settings(study, row)
     if method.row is None:
@@ -216,7 +211,7 @@ def model_settings(study: Study, row: Row) -> dict[str, Any]:
     settings = dict(preset.settings) | dict(method.settings) | dict(variant.settings)
     weights = settings.pop("weights", None)
     if method.row is None:
-        weights = (weights or {}) | variant.weights
+        weights = dict(weights or {}) | dict(variant.weights)
         return settings | ({"weights": weights} if weights else {})
     weights = weights or paper_weights(method.row, study.experiment)
     return settings | {"weights": replace(weights, **variant.weights)}
@@ -233,10 +228,14 @@ def peak_memory_mb() -> float:
     with suppress(OSError, StopIteration):
         status = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    with suppress(ImportError):  # Windows has none
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return math.nan
 
 
-def _inference_ms(model: DisentangledModel, adata: AnnData, batch_size: int, repeats: int = 20) -> float:
+def _inference_ms(model: Any, adata: AnnData, batch_size: int, repeats: int = 20) -> float:
     rows = np.arange(min(batch_size, adata.n_obs))
     model.get_latent_representation(adata, rows, kind=model.latents[0], batch_size=batch_size)
     started = time.perf_counter()

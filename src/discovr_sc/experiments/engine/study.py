@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from anndata import AnnData
@@ -15,22 +15,18 @@ from matplotlib.figure import Figure
 import discovr_sc
 
 
+class Row(NamedTuple):
+    """One training of a study: what one process works on."""
+
+    variant: str
+    preset: str
+    method: str
+    seed: int
+
+
 @dataclass(frozen=True)
 class Preset:
     """How large to run a study.
-
-    Parameters
-    ----------
-    n_train, n_eval
-        Observations to train on (a tenth of them for validation) and to evaluate on; None takes all that there are.
-    max_epochs, patience
-        Stop when the validation loss has not fallen for ``patience`` epochs, and at the latest after ``max_epochs``.
-    batch_size
-        Observations per step.
-    n_likelihood, n_mc_samples
-        Observations, and importance samples of each, behind the marginal likelihood.
-    settings, plan
-        Arguments of every model's constructor, and of the training plan, that this size needs (narrower networks).
 
     Examples
     --------
@@ -40,28 +36,25 @@ class Preset:
     64
     """
 
+    #: Observations to train on, a tenth of them for validation; None takes all that there are.
     n_train: int | None
+    #: Observations to evaluate on; None takes all that there are.
     n_eval: int | None
     max_epochs: int
+    #: Stop when the validation loss has not fallen for so many epochs.
     patience: int
     batch_size: int
+    #: Observations behind the marginal likelihood, and importance samples of each.
     n_likelihood: int = 0
     n_mc_samples: int = 0
+    #: Arguments of every model's constructor, and of the training plan, that this size needs (narrower networks).
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Data to train on and to score on.
-
-    Parameters
-    ----------
-    train, evaluation
-        No observation is in both.
-    setup
-        Arguments of ``setup_anndata``.
-    """
+    """Data to train on and to score on, no observation in both, and the arguments of ``setup_anndata``."""
 
     train: AnnData
     evaluation: AnnData
@@ -72,39 +65,31 @@ class Task:
 class Method:
     """One row of a comparison.
 
-    Parameters
-    ----------
-    model
-        Name of a model class of the package; None for a row of samples from the analytic posterior.
-    row
-        Row of the paper's loss-weight tables; None takes the model's own defaults.
-    settings
-        Arguments of the model's constructor that differ from those.
-    plan
-        Settings of the training plan that differ from those.
-    train
-        Arguments of ``train`` that differ from the preset's.
-    fit
-        For what is no model of the package, or more than one: ``(Task, Preset, seed) -> `` an object that ``evaluate``
-        understands.
-    version
-        To be raised when the code behind a method changes what it computes: rows are known by their settings, and those
-        of the old code would pass for done.
-
     Examples
     --------
-    >>> from discovr_sc.experiments import Method
     >>> Method("CSVAE", "csvae", settings={"n_latent_w": 4}).settings
     {'n_latent_w': 4}
     """
 
+    #: Name of a model class of the package; None for a row of samples from the analytic posterior.
     model: str | None = None
+    #: Row of the paper's loss-weight tables; None takes the model's own defaults.
     row: str | None = None
+    #: Arguments of the model's constructor, settings of the training plan, and arguments of ``train`` (beyond the
+    #: preset's), where they differ from those.
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    #: For what is no model of the package, or more than one: gives an object that ``evaluate`` understands.
     fit: Callable[[Task, Preset, int], Any] | None = None
+    #: To be raised when the code behind a method changes what it computes: rows are known by their settings, and those
+    #: of the old code would pass for done.
     version: int = 0
+
+    @property
+    def model_class(self) -> Any:
+        """The class of its model."""
+        return getattr(discovr_sc, str(self.model))
 
     @property
     def is_trained(self) -> bool:
@@ -113,40 +98,23 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One setting of what a study sweeps."""
+
+    #: Arguments of ``make_task``.
+    data: Mapping[str, Any] = field(default_factory=dict)
+    #: Arguments of every model's constructor, weights of its objective and settings of the training plan, which replace
+    #: a method's own.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    #: Methods to run; all by default.
+    methods: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """An experiment: which data, methods, seeds and sizes, and how to score them.
-
-    Parameters
-    ----------
-    name
-        Of the study, and of its files (with underscores).
-    experiment
-        The paper's experiment, which gives architecture, weights and learning rate.
-    make_task
-        ``(Preset, seed, **data_settings) -> Task``.
-    methods
-        Rows, by name.
-    evaluate
-        ``(Run) -> {metric: value}``.
-    presets
-        Sizes, by name; the first is the default.
-    variants
-        What is swept: settings of the data and of the methods, by name (``flip=0.3``); the empty name where nothing is.
-    headline
-        Metrics of the printed table.
-    sketch
-        ``(Run) -> {name: array}``: what the figures of the first seed are drawn from.
-    draw
-        ``(Results, preset) -> {figure name: Figure}``.
-    private_figures
-        Whether the figures show data that may not be passed on: the report then names their files, and does not show
-        them.
-    conclude
-        ``(Results) -> str``: what follows from the results, for the end of the report.
-    n_seeds
-        Default number of seeds.
-    first_seed
-        Searches use seeds, and so data, that the reported runs do not.
 
     Examples
     --------
@@ -157,18 +125,30 @@ class Study:
     """
 
     name: str
+    #: The paper's experiment, which gives architecture, weights and learning rate.
     experiment: str
+    #: ``(Preset, seed, **data_settings) -> Task``.
     make_task: Callable[..., Task]
+    #: Rows, by name.
     methods: Mapping[str, Method]
+    #: ``(Run) -> {metric: value}``.
     evaluate: Callable[..., dict[str, float]]
+    #: Sizes, by name; the first is the default.
     presets: Mapping[str, Preset]
-    variants: Mapping[str, Variant]
-    headline: tuple[str, ...]
+    #: What is swept, by name (``flip=0.3``).
+    variants: Mapping[str, Variant] = field(default_factory=lambda: {"": Variant()})
+    #: Metrics of the printed table.
+    headline: tuple[str, ...] = ()
+    #: ``(Run) -> {name: array}``: what the figures of the first seed are drawn from.
     sketch: Callable[..., dict[str, np.ndarray]] | None = None
+    #: ``(Results, preset) -> {figure name: Figure}``.
     draw: Callable[..., dict[str, Figure]] | None = None
+    #: Whether the figures show data that may not be passed on: the report then names their files only.
     private_figures: bool = False
+    #: ``(Results) -> str``: what follows from the results, for the end of the report.
     conclude: Callable[..., str] | None = None
     n_seeds: int = 10
+    #: Searches use seeds, and so data, that the reported runs do not.
     first_seed: int = 0
 
     @property
@@ -191,33 +171,8 @@ class Study:
 
     def plain_settings(self, method: str) -> dict[str, Any]:
         """The defaults that a method takes from its model class; none where the paper's table gives its settings."""
-        model, row = self.methods[method].model, self.methods[method].row
-        return {} if model is None or row is not None else getattr(discovr_sc, model)._plain_settings()
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One setting of what a study sweeps.
-
-    Parameters
-    ----------
-    data
-        Arguments of ``make_task``.
-    settings
-        Arguments of every model's constructor.
-    weights
-        Weights of the objective that replace a method's own.
-    plan
-        Settings of the training plan that replace a method's own.
-    methods
-        Methods to run; all by default.
-    """
-
-    data: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    plan: Mapping[str, Any] = field(default_factory=dict)
-    methods: tuple[str, ...] | None = None
+        chosen = self.methods[method]
+        return {} if chosen.model is None or chosen.row is not None else chosen.model_class._plain_settings()
 
 
 def changed_fields(settings: Preset | Method | Variant) -> dict[str, Any]:

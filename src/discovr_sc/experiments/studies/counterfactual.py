@@ -14,6 +14,7 @@ from discovr_sc import metrics
 from discovr_sc.data import log_counts
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.fitting import train_discovr, train_scvi
 from discovr_sc.experiments.studies.kang import CONDITION, PRESETS, TYPES, load_kang
 from discovr_sc.model import DISCOVR
 
@@ -59,10 +60,7 @@ def leave_out(adata: AnnData, held_out: str, n_train: int | None, seed: int) -> 
 
 def fit_discovr(task: Task, preset: Preset, seed: int) -> Predictor:
     """The plain constructor; the prediction is told the types, as both shifts are."""
-    DISCOVR.setup_anndata(task.train, **task.setup)
-    model = DISCOVR(task.train)
-    model.train(preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
-    return DiscovrPredictor(model, seed)
+    return DiscovrPredictor(train_discovr(task.train, preset, CONDITION), seed)
 
 
 class DiscovrPredictor:
@@ -78,7 +76,7 @@ class DiscovrPredictor:
         """Predicted cells, as log counts."""
         settings = {"cell_type_key": TYPE} if name is None else self.others[name]
         predicted = self.model.predict_counterfactual(
-            controls, target=TARGET, kind="counts", indices=_repeated(controls), seed=self.seed, **settings
+            controls, target=TARGET, kind="counts", indices=list(_repeated(controls)), seed=self.seed, **settings
         )
         return log_counts(predicted.X)
 
@@ -96,8 +94,7 @@ def fit_scgen(task: Task, preset: Preset, seed: int) -> Predictor:
 
     As in scGen the difference is over all other types, each with equally many cells of both conditions.
     """
-    scvi.model.SCVI.setup_anndata(task.train)
-    model = _train_scvi(task, preset)
+    model = train_scvi(task.train, preset)
     others = _other_types(task)
     others = others[_equal_numbers(others, seed)].copy()
     z, condition = model.get_latent_representation(others), others.obs[CONDITION].to_numpy()
@@ -107,17 +104,10 @@ def fit_scgen(task: Task, preset: Preset, seed: int) -> Predictor:
 
 def fit_scvi(task: Task, preset: Preset, seed: int) -> Predictor:
     """SCVI with the condition as its batch: the controls' counts drawn as if of the target's batch."""
-    scvi.model.SCVI.setup_anndata(task.train, batch_key=CONDITION)
-    model = _train_scvi(task, preset)
+    model = train_scvi(task.train, preset, batch_key=CONDITION)
     return lambda controls: log_counts(
         model.posterior_predictive_sample(controls, _repeated(controls), transform_batch=[TARGET]).todense()
     )
-
-
-def _train_scvi(task: Task, preset: Preset) -> scvi.model.SCVI:
-    model = scvi.model.SCVI(task.train)
-    model.train(max_epochs=preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
-    return model
 
 
 def _other_types(task: Task) -> AnnData:

@@ -7,38 +7,30 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.studies.synthetic_figures import latents_figure
 
 ROWS = (("full", "z and w"), ("marginal", "z alone"))
 
 
 def draw_digits(results: Results, preset: str) -> dict[str, Figure]:
     """For every variant, digits in both colours and every method's reconstructions of them."""
-    return {
-        variant.replace("=", ""): _reconstructions(by_method)
-        for variant, by_method in _by_variant(results, preset).items()
-    }
+    by_variant: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    for (variant, method), arrays in results.sketches(preset).items():
+        by_variant.setdefault(variant, {})[method] = arrays
+    return {variant.replace("=", ""): _reconstructions(by_method) for variant, by_method in by_variant.items()}
 
 
 def draw_faces(results: Results, preset: str) -> dict[str, Figure]:
     """Faces with and without the attribute, and every method's reconstructions of them."""
-    by_variant = _by_variant(results, preset)
-    return {"faces": _reconstructions(by_variant[""])} if by_variant else {}
+    return {"faces": _reconstructions({method: arrays for (_, method), arrays in results.sketches(preset).items()})}
 
 
 def draw_ablations(results: Results, preset: str) -> dict[str, Figure]:
     """Latents of every variant, coloured by the noisy label and by the digit; and the reconstructions."""
-    sketches = results.sketches(preset)
-    if not sketches:
-        return {}
-    titled = {f"{method}\n{variant}".strip(): arrays for (variant, method), arrays in sketches.items()}
-    return {"latents": _latents(titled), "reconstructions": _reconstructions(titled)}
-
-
-def _by_variant(results: Results, preset: str) -> dict[str, dict[str, dict[str, np.ndarray]]]:
-    grouped: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    for (variant, method), arrays in results.sketches(preset).items():
-        grouped.setdefault(variant, {})[method] = arrays
-    return grouped
+    sketches = results.sketches(preset).items()
+    titled = {f"{method}\n{variant}".strip(): arrays for (variant, method), arrays in sketches}
+    latents = latents_figure(titled, {"y": ("noisy label", "coolwarm"), "digit": ("digit", "tab10")}, title_size=8)
+    return {"latents": latents, "reconstructions": _reconstructions(titled)}
 
 
 def _reconstructions(by_method: dict[str, dict[str, np.ndarray]]) -> Figure:
@@ -52,17 +44,4 @@ def _reconstructions(by_method: dict[str, dict[str, np.ndarray]]) -> Figure:
         ax.imshow(np.concatenate(list(images.transpose(0, 2, 3, 1)), axis=1))  # (height, n width, channels)
         ax.set(xticks=[], yticks=[])
         ax.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
-    return figure
-
-
-def _latents(by_title: dict[str, dict[str, np.ndarray]]) -> Figure:
-    panels = (("z", "y", "coolwarm"), ("z", "digit", "tab10"), ("w", "y", "coolwarm"), ("w", "digit", "tab10"))
-    figure, axes = plt.subplots(4, len(by_title), figsize=(2.3 * len(by_title), 9), squeeze=False, layout="constrained")
-    for column, (title, arrays) in zip(axes.T, by_title.items(), strict=True):
-        for ax, (latent, color, cmap) in zip(column, panels, strict=True):
-            ax.scatter(*arrays[latent].T, c=arrays[color], cmap=cmap, s=2)
-            ax.set(xticks=[], yticks=[])
-        column[0].set_title(title, fontsize=8)
-    for ax, (latent, color, _) in zip(axes[:, 0], panels, strict=True):
-        ax.set_ylabel(f"{latent} by {'noisy label' if color == 'y' else 'digit'}")
     return figure

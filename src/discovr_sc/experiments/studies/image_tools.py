@@ -11,10 +11,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import discovr_sc
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method
-from discovr_sc.module.image_layers import activated
 
 
 class AttributeClassifier:
@@ -64,7 +62,7 @@ class AttributeClassifier:
 def _small_classifier(n_channels: int) -> nn.Module:
     layers: list[nn.Module] = []
     for n_in, n_out in ((n_channels, 16), (16, 32), (32, 32)):
-        layers += activated(nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), use_batch_norm=True)
+        layers += [nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * 16, 2))
 
 
@@ -79,7 +77,7 @@ def step_ratio(run: Run, experiment: str, methods: Mapping[str, Method], n_steps
 def _seconds_per_step(run: Run, experiment: str, method: Method, n_steps: int) -> float:
     preset = run.preset
     adata = run.train[: n_steps * preset.batch_size].copy()
-    model_cls = getattr(discovr_sc, method.model)
+    model_cls = method.model_class
     model_cls.setup_anndata(adata, "condition", tensor_key="x")
     settings = dict(preset.settings) | dict(method.settings)
     model = model_cls.paper(adata, experiment, method=method.row, **settings)

@@ -200,7 +200,7 @@ FACE_METHODS = {
 }
 CNN_ADVERSARY = {
     "discovr-cnn-adversary": replace(
-        DIGIT_METHODS["discovr"], settings=DIGIT_METHODS["discovr"].settings | {"network_adversary": "cnn"}
+        DIGIT_METHODS["discovr"], settings={**DIGIT_METHODS["discovr"].settings, "network_adversary": "cnn"}
     )
 }
 

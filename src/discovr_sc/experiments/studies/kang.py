@@ -21,6 +21,7 @@ from discovr_sc import data, metrics
 from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.fitting import train_scvi
 from discovr_sc.experiments.studies.kang_figures import draw_kang, draw_trade_off, umap_of
 from discovr_sc.experiments.studies.synthetic import BASELINES
 from discovr_sc.model.base import DisentangledModel
@@ -87,11 +88,11 @@ def make_kang(preset: Preset, seed: int, held_out: str = "test") -> Task:
     if held_out == "validation":
         train, evaluation = split(train, groups, seed)
     rng = np.random.default_rng(seed)
-    parts = [
-        adata[np.sort(rng.choice(rows, min(n or len(rows), len(rows)), replace=False))].copy()
+    train, evaluation = (
+        np.sort(rng.choice(rows, min(n or len(rows), len(rows)), replace=False))
         for rows, n in ((train, preset.n_train), (evaluation, preset.n_eval))
-    ]
-    return Task(*parts, setup={"condition_key": CONDITION})
+    )
+    return Task(adata[train].copy(), adata[evaluation].copy(), setup={"condition_key": CONDITION})
 
 
 def split(rows: np.ndarray, groups, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -103,11 +104,8 @@ def split(rows: np.ndarray, groups, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit_scvi(task: Task, preset: Preset, seed: int) -> scvi.model.SCVI:
-    """ScVI with the condition as batch, trained as long as the others."""
-    scvi.model.SCVI.setup_anndata(task.train, batch_key=CONDITION)
-    model = scvi.model.SCVI(task.train, n_latent=10)
-    model.train(max_epochs=preset.max_epochs, batch_size=preset.batch_size, enable_progress_bar=False)
-    return model
+    """ScVI with the condition as batch."""
+    return train_scvi(task.train, preset, batch_key=CONDITION)
 
 
 class LogPCA:
@@ -214,7 +212,7 @@ def condition_metrics(run: Run, z: Mapping[str, np.ndarray]) -> dict[str, float]
 
 def type_metrics(run: Run, z: Mapping[str, np.ndarray]) -> dict[str, float]:
     """What z tells of the cell type, for each annotation."""
-    values = {}
+    values: dict[str, float] = {}
     for n_types, column in types_of(run.train).items():
         labels = labels_of(run, column)
         values |= {
@@ -283,7 +281,7 @@ def gene_moments(run: Run) -> dict[str, np.ndarray]:
         kind: [run.model.posterior_predictive_sample(part, kind=kind).to_scipy_sparse() for part in cells]
         for kind in kinds
     }
-    moments = {}
+    moments: dict[str, np.ndarray] = {}
     for kind, parts in counts.items():
         stacked = sparse.vstack(parts).astype(np.float64)
         mean = np.asarray(stacked.mean(0)).ravel()
@@ -310,7 +308,7 @@ def sketch_kang(run: Run) -> dict[str, np.ndarray]:
     arrays["umap_z"] = umap_of(run.model.get_latent_representation(cells), run.seed)
     if not isinstance(run.model, DisentangledModel):
         return arrays
-    arrays["umap_w"] = umap_of(run.model.get_latent_representation(cells, kind="w"), run.seed)
+    arrays["umap_w"] = umap_of(np.asarray(run.model.get_latent_representation(cells, kind="w")), run.seed)
     if run.model.module.has_z_likelihood:
         arrays |= gene_moments(run)
         arrays |= {"genes": np.asarray(run.train.var_names, dtype=str), "paper_genes": np.array(PAPER_GENES)}

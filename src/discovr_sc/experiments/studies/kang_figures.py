@@ -15,8 +15,6 @@ from discovr_sc.model import DISCOVR
 def draw_kang(results: Results, preset: str) -> dict[str, Figure]:
     """UMAPs of z and of w for every method, and the genes whose variance z alone misses."""
     arrays = {method: found for (_, method), found in results.sketches(preset).items()}
-    if not arrays:
-        return {}
     figures = {
         f"umap_{latent}": _umaps(arrays, latent)
         for latent in ("z", "w")
@@ -88,7 +86,7 @@ def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figu
     weights = {variant: float(variant.removeprefix("adv=")) for variant, _ in ours if variant.startswith("adv=")}
     if ("without=nothing", "discovr") in ours:
         weights["without=nothing"] = DISCOVR._data_defaults["counts"]["weights"].adv
-    ordered = sorted(weights, key=weights.get)
+    ordered = sorted(weights, key=weights.__getitem__)
     points = np.array([ours[variant, "discovr"] for variant in ordered])
     ax.plot(points[:, 0], points[:, 1], "o-", label="discovr, by weight of the adversary")
     for variant, point in zip(ordered, points, strict=True):

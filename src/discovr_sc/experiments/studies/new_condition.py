@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from anndata import AnnData
 
 from discovr_sc import metrics
 from discovr_sc.data import simulate_counts
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.studies.fitting import train_discovr
 from discovr_sc.model import DISCOVR
 
 CONDITION, NEW = "condition", "treated_2"
@@ -23,6 +23,8 @@ PRESETS = {
 
 def make_growing(preset: Preset, seed: int) -> Task:
     """Simulated cells of two old conditions (``n_train``) and few of a new one; as many new as old ones to score on."""
+    if preset.n_train is None or preset.n_eval is None:
+        raise ValueError("cells are simulated here; the preset must give their numbers, n_train and n_eval.")
     half = preset.n_eval // 2
     n_old = preset.n_train + half
     # A third of the cells is of each condition, about.
@@ -39,21 +41,14 @@ def make_growing(preset: Preset, seed: int) -> Task:
 def fit_added(task: Task, preset: Preset, seed: int) -> DISCOVR:
     """Train on the old conditions, then add the new one."""
     is_new = (task.train.obs[CONDITION] == NEW).to_numpy()
-    model = _train(task.train[~is_new].copy(), task, preset)
+    # As in adding a condition: few cells are drawn as often as many.
+    model = train_discovr(task.train[~is_new].copy(), preset, CONDITION, balance_conditions=True)
     return model.add_condition(task.train[is_new].copy(), enable_progress_bar=False)
 
 
 def fit_whole(task: Task, preset: Preset, seed: int) -> DISCOVR:
     """Train on all conditions."""
-    return _train(task.train.copy(), task, preset)
-
-
-def _train(adata: AnnData, task: Task, preset: Preset) -> DISCOVR:
-    DISCOVR.setup_anndata(adata, **task.setup)
-    model = DISCOVR(adata)
-    # As in adding a condition: few cells are drawn as often as many.
-    model.train(preset.max_epochs, batch_size=preset.batch_size, balance_conditions=True, enable_progress_bar=False)
-    return model
+    return train_discovr(task.train.copy(), preset, CONDITION, balance_conditions=True)
 
 
 def evaluate_growing(run: Run) -> dict[str, float]:

@@ -10,12 +10,13 @@ from scipy.stats import norm
 
 from discovr_sc.experiments.engine.results import Results
 
+#: What points are coloured by: the array, what it is, its colour map.
+COLORS = {"y": ("noisy label", "coolwarm"), "t": ("spiral", "viridis")}
+
 
 def draw_parametric(results: Results, preset: str) -> dict[str, Figure]:
     """Posteriors of every method against the truth: a row for each method, y = 0 and 1 left and right."""
     sketches = results.sketches(preset)
-    if not sketches:
-        return {}
     methods = [(method, arrays) for (_, method), arrays in sketches.items()]
     figure, axes = plt.subplots(
         len(methods), 4, figsize=(13, 1.7 * len(methods)), squeeze=False, sharex=True, layout="constrained"
@@ -50,23 +51,15 @@ def _posterior_panel(ax: Axes, arrays: dict[str, np.ndarray], latent: str, y: in
 
 def draw_swiss_roll(results: Results, preset: str) -> dict[str, Figure]:
     """The data with DisCoVR's latents and reconstructions; and all methods' z and w side by side."""
-    sketches = results.sketches(preset)
-    if not sketches:
-        return {}
-    figures = {}
-    ours = next((arrays for (_, method), arrays in sketches.items() if method == "discovr"), None)
-    if ours is not None:
-        figures["roll"] = _roll_figure(ours)
-    figures["latents"] = _latents_figure({method: arrays for (_, method), arrays in sketches.items()})
-    return figures
+    arrays = {method: found for (_, method), found in results.sketches(preset).items()}
+    of_ours = {"roll": _roll_figure(arrays["discovr"])} if "discovr" in arrays else {}
+    return of_ours | {"latents": latents_figure(arrays)}
 
 
 def draw_ablations(results: Results, preset: str) -> dict[str, Figure]:
     """Latents of every variant side by side."""
     sketches = results.sketches(preset)
-    if not sketches:
-        return {}
-    return {"latents": _latents_figure({variant: arrays for (variant, _), arrays in sketches.items()})}
+    return {"latents": latents_figure({variant: arrays for (variant, _), arrays in sketches.items()})}
 
 
 def _roll_figure(arrays: dict[str, np.ndarray]) -> Figure:
@@ -82,19 +75,22 @@ def _roll_figure(arrays: dict[str, np.ndarray]) -> Figure:
     for row, latent in enumerate(("z", "w")):
         for column, (name, cmap) in enumerate((("y", "coolwarm"), ("t", "viridis"))):
             ax = figure.add_subplot(2, 5, 4 + column + 5 * row)
-            ax.scatter(*arrays[latent].T, c=arrays[name], cmap=cmap, s=3)
+            ax.scatter(arrays[latent][:, 0], arrays[latent][:, 1], c=arrays[name], cmap=cmap, s=3)
             ax.set(title=f"{latent} by {'noisy label' if name == 'y' else 'place on the spiral'}")
     return figure
 
 
-def _latents_figure(sketches: dict[str, dict[str, np.ndarray]]) -> Figure:
+def latents_figure(
+    sketches: dict[str, dict[str, np.ndarray]], colors: dict[str, tuple[str, str]] = COLORS, title_size: float = 12
+) -> Figure:
+    """Both latents of every sketch, by title: a row for each latent and colour (its array: what it is, colour map)."""
     figure, axes = plt.subplots(4, len(sketches), figsize=(2.3 * len(sketches), 9), squeeze=False, layout="constrained")
-    panels = (("z", "y", "coolwarm"), ("z", "t", "viridis"), ("w", "y", "coolwarm"), ("w", "t", "viridis"))
+    panels = [(latent, name, *color) for latent in "zw" for name, color in colors.items()]
     for column, (title, arrays) in zip(axes.T, sketches.items(), strict=True):
-        for ax, (latent, color, cmap) in zip(column, panels, strict=True):
-            ax.scatter(*arrays[latent].T, c=arrays[color], cmap=cmap, s=2)
+        for ax, (latent, name, _, cmap) in zip(column, panels, strict=True):
+            ax.scatter(*arrays[latent].T, c=arrays[name], cmap=cmap, s=2)
             ax.set(xticks=[], yticks=[])
-        column[0].set_title(title)
-    for ax, (latent, color, _) in zip(axes[:, 0], panels, strict=True):
-        ax.set_ylabel(f"{latent} by {'noisy label' if color == 'y' else 'spiral'}")
+        column[0].set_title(title, fontsize=title_size)
+    for ax, (latent, _, what, _) in zip(axes[:, 0], panels, strict=True):
+        ax.set_ylabel(f"{latent} by {what}")
     return figure
