@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for add in (add_fit, add_report, add_demo, add_reproduce, add_bench):
+    for add in (_add_fit, _add_report, _add_demo, _add_reproduce, _add_bench):
         add(commands)
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parser.parse_args(argv)
@@ -42,8 +42,7 @@ def is_of_user(error: Exception) -> bool:
     return isinstance(error, (ValueError, OSError, DataUnavailableError))
 
 
-def add_fit(commands: argparse._SubParsersAction) -> None:
-    """Add ``fit``."""
+def _add_fit(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("fit", help="train a model on an h5ad file of counts and save it")
     parser.add_argument("data", help="h5ad file with raw counts")
     parser.add_argument(
@@ -62,11 +61,10 @@ def add_fit(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--balance-conditions", action="store_true", help="show all conditions equally often")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
-    parser.set_defaults(run=run_fit)
+    parser.set_defaults(run=_run_fit)
 
 
-def run_fit(arguments: argparse.Namespace) -> None:
-    """Train, and say where the model is."""
+def _run_fit(arguments: argparse.Namespace) -> None:
     from discovr_sc.fit import fit
 
     others = ("command", "command_line", "run", "data", "out")
@@ -77,18 +75,16 @@ def run_fit(arguments: argparse.Namespace) -> None:
     print(f"Wrote {arguments.out} (latents are in adata.h5ad); see discovr-sc report {arguments.out}")
 
 
-def add_report(commands: argparse._SubParsersAction) -> None:
-    """Add ``report``."""
+def _add_report(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("report", help="how well a fitted model separates: a table and pictures")
     parser.add_argument("model", help="folder that discovr-sc fit wrote")
     parser.add_argument("--cell-type-key", help="column of obs with what conditions share, such as the cell type")
     parser.add_argument("--probes", nargs="+", default=["linear", "knn"], help="linear, knn, boosting, mlp")
     parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(run=run_report)
+    parser.set_defaults(run=_run_report)
 
 
-def run_report(arguments: argparse.Namespace) -> None:
-    """Print the rows of the report to look at first."""
+def _run_report(arguments: argparse.Namespace) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -100,18 +96,16 @@ def run_report(arguments: argparse.Namespace) -> None:
     print(f"Wrote report.csv (all {len(table)} rows), history.png and disentanglement.png to {arguments.model}")
 
 
-def add_demo(commands: argparse._SubParsersAction) -> None:
-    """Add ``demo``."""
+def _add_demo(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("demo", help="train on IFN-beta stimulated PBMCs; write a UMAP and an h5ad")
     parser.add_argument("--out", default="demo", help="folder to write to (default: demo)")
     parser.add_argument("--max-epochs", type=int, help="passes over the training cells")
     parser.add_argument("--n-cells", type=int, help="take a random sample of that many cells")
     parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(run=run_demo)
+    parser.set_defaults(run=_run_demo)
 
 
-def run_demo(arguments: argparse.Namespace) -> None:
-    """Run the demo."""
+def _run_demo(arguments: argparse.Namespace) -> None:
     from discovr_sc import demo
 
     max_epochs = arguments.max_epochs or demo.MAX_EPOCHS
@@ -128,8 +122,7 @@ class ListStudies(argparse.Action):
         parser.exit(message="\n".join(STUDIES) + "\n")
 
 
-def add_reproduce(commands: argparse._SubParsersAction) -> None:
-    """Add ``reproduce``."""
+def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("reproduce", help="run a study of the paper; goes on where it was stopped")
     parser.add_argument("study", help="name of a study, such as kang; --list has them all")
     parser.add_argument("--list", action=ListStudies, nargs=0, help="print the names of all studies")
@@ -139,11 +132,10 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--variants", nargs="+", help="some variants only, such as flip=0.3")
     parser.add_argument("--preset", help="size: full (default) or laptop")
     parser.add_argument("--out", default="results", help="folder of the tables and figures (default: results)")
-    parser.set_defaults(run=run_reproduce)
+    parser.set_defaults(run=_run_reproduce)
 
 
-def run_reproduce(arguments: argparse.Namespace) -> None:
-    """Run a study and print its report."""
+def _run_reproduce(arguments: argparse.Namespace) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -167,8 +159,7 @@ def run_reproduce(arguments: argparse.Namespace) -> None:
     print(write_report(results, preset))
 
 
-def add_bench(commands: argparse._SubParsersAction) -> None:
-    """Add ``bench``."""
+def _add_bench(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "bench", help="speed and memory beside scVI, its kin and a bare loop, and as cells and genes grow"
     )
@@ -180,11 +171,10 @@ def add_bench(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--genes", type=int, nargs="+", default=[2_000, 20_000], help="numbers of genes to scale to")
     parser.add_argument("--points", type=int, default=20_000, help="points of the Swiss roll (default: 20,000)")
     parser.add_argument("--parts", nargs="+", help="memory, scaling, kang, swiss-roll (default: all)")
-    parser.set_defaults(run=run_bench)
+    parser.set_defaults(run=_run_bench)
 
 
-def run_bench(arguments: argparse.Namespace) -> None:
-    """Measure, and print the table."""
+def _run_bench(arguments: argparse.Namespace) -> None:
     from discovr_sc.experiments.bench import speed
 
     table = speed.run(

@@ -185,6 +185,7 @@ def test_command_line(tmp_path, capsys):
     assert cli.main(["reproduce", "penguins"]) == 2
     assert "'penguins' is not known; choose from" in capsys.readouterr().err
     assert cli.main(["reproduce", "parametric", "--preset", "huge"]) == 2
+    assert "preset: 'huge' is not in this study" in capsys.readouterr().err
     with pytest.raises(SystemExit) as exit_info:
         cli.main(["reproduce", "--list"])
     assert exit_info.value.code == 0

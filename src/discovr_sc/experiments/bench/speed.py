@@ -6,16 +6,14 @@ import math
 import multiprocessing
 import os
 import statistics
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as lightning
 import numpy as np
 import pandas as pd
 import scanpy as sc
@@ -28,7 +26,8 @@ from scvi.external import MRVI, ContrastiveVI, SysVI
 from discovr_sc.data import anndata_to_tensors, kang, noisy_swiss_roll
 from discovr_sc.experiments.bench.bare import BareLoop
 from discovr_sc.experiments.bench.table import write_table
-from discovr_sc.experiments.engine.runner import hush, peak_memory_mb
+from discovr_sc.experiments.engine.clock import Clock, TrainingClock, peak_memory_mb
+from discovr_sc.experiments.engine.runner import hush
 from discovr_sc.model import DISCOVR
 
 BATCH_SIZE = 128
@@ -46,38 +45,6 @@ QUIET = {
 WARM_UP, REPEATS = 3, 3
 #: Non-zero counts of a simulated cell.
 COUNTS_PER_SIMULATED_CELL = 60
-
-
-@dataclass
-class Clock:
-    """Processor and wall time of what runs inside it, seconds; one entry each time."""
-
-    cpu: list[float] = field(default_factory=list)
-    wall: list[float] = field(default_factory=list)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Measure a block."""
-        started = time.process_time(), time.perf_counter()
-        yield
-        self.cpu.append(time.process_time() - started[0])
-        self.wall.append(time.perf_counter() - started[1])
-
-
-class EpochClock(lightning.Callback):
-    """Measures the epochs of a training, not what is around them."""
-
-    def __init__(self, clock: Clock):
-        self.clock = clock
-
-    def on_train_epoch_start(self, *args) -> None:
-        """Start."""
-        self.running = self.clock.running()
-        self.running.__enter__()
-
-    def on_train_epoch_end(self, *args) -> None:
-        """Stop."""
-        self.running.__exit__(None, None, None)
 
 
 @dataclass
@@ -106,18 +73,14 @@ def run(
 
     Parameters
     ----------
-    out
-        Folder to write to. Rows of an earlier ``speed.csv`` that this run does not measure stay.
-    command
-        What started it; the table says so.
-    rounds
-        Epochs of each model, in turn, after some steps to warm up.
-    n_batches
-        Mini-batches of each epoch that are run, its time scaled up; all by default.
-    n_steps
-        Steps of a scaling run, each run three times.
-    n_cells, n_genes
-        Sizes of the scaling runs: cells with the first number of genes, genes with the first number of cells.
+    out, command
+        Folder to write to, where rows of an earlier ``speed.csv`` that are not measured now stay; what started the run.
+    rounds, n_batches
+        Epochs of each model, in turn, after some steps to warm up, and mini-batches of each that are run, its time
+        scaled up; all by default.
+    n_steps, n_cells, n_genes
+        Steps of a scaling run, each run three times, and sizes: cells with the first number of genes, genes with the
+        first number of cells.
     n_points
         Of the Swiss roll.
     parts
@@ -168,12 +131,11 @@ def bare(adata: AnnData) -> Competitor:
     loop = BareLoop(DISCOVR(adata).module)
     y = torch.as_tensor(adata.obs["_scvi_labels"].to_numpy(), dtype=torch.long)
 
-    def train(limit_train_batches: int | None = None, callbacks: Sequence[EpochClock] = ()) -> None:
-        for callback in callbacks:
-            callback.on_train_epoch_start()
-        loop.train(adata.X, y, BATCH_SIZE, limit_train_batches)
-        for callback in callbacks:
-            callback.on_train_epoch_end()
+    def train(limit_train_batches: int | None = None, callbacks: Sequence[TrainingClock] = ()) -> None:
+        with ExitStack() as running:
+            for callback in callbacks:
+                running.enter_context(callback.clock.running())
+            loop.train(adata.X, y, BATCH_SIZE, limit_train_batches)
 
     return Competitor(train, batches_of(adata.n_obs))
 
@@ -245,7 +207,7 @@ def kang_speed(*, rounds: int, n_batches: int | None, **_) -> dict[str, float]:
     epochs, latents, expressions = ({name: Clock() for name in models} for _ in range(3))
     for i in range(rounds):
         for name, model in models.items():
-            model.train(limit_train_batches=n_batches or model.n_batches, callbacks=[EpochClock(epochs[name])])
+            model.train(limit_train_batches=n_batches or model.n_batches, callbacks=[TrainingClock(epochs[name])])
             questions = [(model.latents, latents[name])] if i == 0 or name in ("scvi", "discovr") else []
             for ask, clock in [*questions, *([(model.expression, expressions[name])] if i == 0 else [])]:
                 if ask is not None:
@@ -333,7 +295,7 @@ def _train_simulated(n_cells: int, n_genes: int, n_steps: int) -> tuple[float, f
     clock = Clock()
     model.train(limit_train_batches=WARM_UP)
     for _ in range(REPEATS):
-        model.train(limit_train_batches=n_steps, callbacks=[EpochClock(clock)])
+        model.train(limit_train_batches=n_steps, callbacks=[TrainingClock(clock)])
     x = adata.X
     sparse_size = (x.data.nbytes + x.indices.nbytes + x.indptr.nbytes) / 2**20
     return statistics.median(clock.cpu) / (n_steps * BATCH_SIZE), peak_memory_mb() - before, sparse_size

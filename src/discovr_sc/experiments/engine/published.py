@@ -28,14 +28,8 @@ def load_published(study: str | None = None) -> pd.DataFrame:
 
     Returns
     -------
-    pandas.DataFrame
-        Columns `study`, `variant` (empty where a study has none), `method`, `metric`, `mean` and `sd` (NaN where
-        the paper gives none). The first four identify a row.
-
-    Raises
-    ------
-    ValueError
-        If the paper has no such study.
+    DataFrame with columns `study`, `variant` (empty where a study has none), `method`, `metric`, `mean` and `sd` (NaN
+    where the paper gives none). The first four identify a row.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +19,19 @@ COLUMNS = ["study", "variant", "preset", "method", "seed", "metric", "value"]
 KEYS = ["variant", "preset", "method", "seed"]
 
 
+@dataclass
 class Results:
-    """The table of a study and the settings that made it.
+    """The table of a study and the settings that made it."""
 
-    Parameters
-    ----------
-    study
-        Whose results.
-    folder
-        Where ``<study>.csv`` and ``<study>.json`` are.
-    table
-        Tidy: columns study, variant, preset, method, seed, metric, value.
-    made_by
-        For every row (``variant|preset|method|seed``) the fingerprint of its settings, the command and the version.
-    outdated
-        Rows of the files that were made with other settings than the study's: left out, and gone with the next write.
-    """
-
-    def __init__(
-        self,
-        study: Study,
-        folder: Path,
-        table: pd.DataFrame,
-        made_by: dict[str, dict[str, str]],
-        outdated: Sequence[str] = (),
-    ):
-        self.study = study
-        self.folder = folder
-        self.table = table
-        self.made_by = made_by
-        self.outdated = list(outdated)
+    study: Study
+    #: Where ``<study>.csv`` and ``<study>.json`` are.
+    folder: Path
+    #: Tidy: columns study, variant, preset, method, seed, metric, value.
+    table: pd.DataFrame
+    #: For every row (``variant|preset|method|seed``) the fingerprint of its settings, the command and the version.
+    made_by: dict[str, dict[str, str]]
+    #: Rows of the files that were made with other settings than the study's: left out, and gone with the next write.
+    outdated: list[str] = field(default_factory=list)
 
     @classmethod
     def open(cls, study: Study, folder: str | Path) -> Results:

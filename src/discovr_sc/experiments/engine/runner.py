@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import multiprocessing
 import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import scvi
 import torch
 from anndata import AnnData
 
+from discovr_sc.experiments.engine.clock import peak_memory_mb, reset_peak_memory
 from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.study import Preset, Row, Study, Task
 from discovr_sc.model.base import DisentangledModel
@@ -52,20 +51,13 @@ def run_study(
 
     Parameters
     ----------
-    study
-        What to run.
-    out
-        Folder of the results: ``<study>.csv`` and, beside it, ``<study>.json`` with the command, version and settings.
-    preset
-        Size; the study's first by default.
-    n_seeds
-        How many seeds.
-    methods, variants
-        Some only.
-    jobs
-        Processes, of one thread each.
-    command
-        The command line, to be kept with the results.
+    study, out
+        What to run, and the folder of ``<study>.csv`` and, beside it, ``<study>.json`` with the command, version and
+        settings.
+    preset, n_seeds, methods, variants
+        Size (the study's first by default), how many seeds, and some methods and variants only.
+    jobs, command
+        Processes, of one thread each, and the command line, to be kept with the results.
     """
     preset = preset or next(iter(study.presets))
     rows = plan_rows(study, preset, n_seeds or study.n_seeds, methods, variants)
@@ -215,24 +207,6 @@ def model_settings(study: Study, row: Row) -> dict[str, Any]:
         return settings | ({"weights": weights} if weights else {})
     weights = weights or paper_weights(method.row, study.experiment)
     return settings | {"weights": replace(weights, **variant.weights)}
-
-
-def reset_peak_memory() -> None:
-    """Let the peak start anew, where the system can: several rows run in one process."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory_mb() -> float:
-    """Largest resident memory since the last reset, or else of the process."""
-    with suppress(OSError, StopIteration):
-        status = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) / 1024
-    with suppress(ImportError):  # Windows has none
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return math.nan
 
 
 def _inference_ms(model: Any, adata: AnnData, batch_size: int, repeats: int = 20) -> float:

@@ -21,14 +21,8 @@ from discovr_sc.model import DISCOVR
 CONTROL, TARGET = "CTRL", "STIM"
 TYPE = TYPES["8"]
 HELD_OUT = (
-    "B cells",
-    "CD14+ Monocytes",
-    "CD4 T cells",
-    "CD8 T cells",
-    "Dendritic cells",
-    "FCGR3A+ Monocytes",
-    "Megakaryocytes",
-    "NK cells",
+    *("B cells", "CD14+ Monocytes", "CD4 T cells", "CD8 T cells"),
+    *("Dendritic cells", "FCGR3A+ Monocytes", "Megakaryocytes", "NK cells"),
 )
 #: Predicted cells, about: where a type has fewer controls, each is predicted several times, with other draws.
 N_PREDICTED = 2000

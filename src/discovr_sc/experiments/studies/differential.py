@@ -219,13 +219,8 @@ DIFFERENTIAL_EXPRESSION = Study(
     presets=PRESETS,
     variants={f"type={name}": Variant(data={"cell_type": name}) for name in ("CD14+ Monocytes", "B cells")},
     headline=(
-        "overlap_top50",
-        "overlap_top50_by_cells",
-        "overlap_top50_by_donors",
-        "spearman_lfc",
-        "n_tested",
-        "n_called",
-        "false_calls",
+        *("overlap_top50", "overlap_top50_by_cells", "overlap_top50_by_donors"),
+        *("spearman_lfc", "n_tested", "n_called", "false_calls"),
     ),
     methods={
         "discovr": Method("DISCOVR", fit=fit_method(discovr_test), version=1),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from discovr_sc.experiments.engine.clock import Clock, TrainingClock
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method
 
@@ -77,36 +76,17 @@ def step_ratio(run: Run, experiment: str, methods: Mapping[str, Method], n_steps
 def _seconds_per_step(run: Run, experiment: str, method: Method, n_steps: int) -> float:
     preset = run.preset
     adata = run.train[: n_steps * preset.batch_size].copy()
-    model_cls = method.model_class
-    model_cls.setup_anndata(adata, "condition", tensor_key="x")
+    method.model_class.setup_anndata(adata, "condition", tensor_key="x")
     settings = dict(preset.settings) | dict(method.settings)
-    model = model_cls.paper(adata, experiment, method=method.row, **settings)
-    stopwatch = Stopwatch()
+    model = method.model_class.paper(adata, experiment, method=method.row, **settings)
+    clock = Clock()
     model.train(
         2,
         batch_size=preset.batch_size,
         train_size=1.0,
         plan_kwargs=dict(preset.plan) | dict(method.plan),
         enable_progress_bar=False,
-        callbacks=[stopwatch],
+        callbacks=[TrainingClock(clock, each="batch")],
     )
-    return float(np.median(stopwatch.seconds))
-
-
-class Stopwatch(Callback):
-    """Seconds of every training step: of this process where it computes itself, else of the clock."""
-
-    def __init__(self):
-        self.seconds: list[float] = []
-
-    def on_train_start(self, trainer, module) -> None:
-        """Choose the clock."""
-        self._clock = time.process_time if module.device.type == "cpu" else time.perf_counter
-
-    def on_train_batch_start(self, trainer, module, batch, batch_idx) -> None:
-        """Start."""
-        self._started = self._clock()
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        """Stop."""
-        self.seconds.append(self._clock() - self._started)
+    # Of this process where it computes itself, else of the clock on the wall.
+    return float(np.median(clock.cpu if model.device.type == "cpu" else clock.wall))

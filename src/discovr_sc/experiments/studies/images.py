@@ -94,13 +94,10 @@ def _probe(run: Run, z: list[np.ndarray], column: str) -> float:
 
 def shared_information(run: Run) -> float:
     """I(w; z) by MINE, from one posterior sample of every image of the study: held-out ones are too few for it."""
+    settings = {"use_mean": False, "batch_size": BATCH}
+    images = (run.train, run.evaluation)
     z, w = (
-        np.concatenate(
-            [
-                run.model.get_latent_representation(adata, kind=kind, use_mean=False, batch_size=BATCH)
-                for adata in (run.train, run.evaluation)
-            ]
-        )
+        np.concatenate([run.model.get_latent_representation(adata, kind=kind, **settings) for adata in images])
         for kind in ("z", "w")
     )
     return metrics.mine(w, z, seed=run.seed)
@@ -129,8 +126,7 @@ def evaluate_faces(run: Run) -> dict[str, float]:
 def sketch_digits(run: Run, n_latents: int = 1000) -> dict[str, np.ndarray]:
     """Both copies of one digit of each kind, their reconstructions, and latents of more (z by its two first axes)."""
     digits = run.evaluation.obs["digit"].to_numpy(dtype=int)
-    first = [np.flatnonzero(digits == digit)[:2] for digit in range(10)]
-    rows = np.concatenate(first)
+    rows = np.concatenate([np.flatnonzero(digits == digit)[:2] for digit in range(10)])
     return _sketch(run, rows) | _sketch_latents(run, n_latents) | {"digit": digits[:n_latents]}
 
 
@@ -174,13 +170,8 @@ DIGITS = Weights(rec=4 / N_MNIST, rec_z=4 / N_MNIST, kl_z=2e-5, kl_w=4e-3, adv=0
 FACES = Weights(rec=4 / N_CELEBA, rec_z=0.4 / N_CELEBA, kl_z=1e-6, kl_w=5e-4, adv=0.007, mmd=0.05, classify=0)
 
 #: A quick adversary, fully connected also on images: one that lags behind is fooled, not obeyed.
-OWN = {
-    "prior": "learned",
-    "adversary": "both",
-    "n_hidden_adversary": 64,
-    "n_layers_adversary": 2,
-    "classifier_batch_norm": False,
-}
+ADVERSARY = {"adversary": "both", "n_hidden_adversary": 64, "n_layers_adversary": 2}
+OWN = ADVERSARY | {"prior": "learned", "classifier_batch_norm": False}
 #: Where the KL terms have their full weight from the start, w is empty on some seeds; where z learns from its own
 #: reconstruction from the start, it takes the colour if 40 % of the labels are wrong.
 OWN_PLAN = {"adversary_lr": 2e-3, "n_epochs_kl_warmup": 2}
@@ -231,24 +222,17 @@ COLORED_MNIST = Study(
 )
 
 #: The paper's ablations, the classifier on z and a standard prior of w; and a convolutional adversary.
-COLORED_MNIST_ABLATIONS = Study(
+COLORED_MNIST_ABLATIONS = replace(
+    COLORED_MNIST,
     name="colored-mnist-ablations",
-    experiment="colored-mnist",
-    make_task=make_digits,
-    evaluate=evaluate_digits,
-    presets=COLORED_MNIST.presets,
-    variants={
-        "": Variant(data={"flip": 0.3}),
-        **{
-            f"{name}={value}": Variant(data={"flip": 0.3}, settings={name: value}, methods=("discovr", "discovr-paper"))
-            for name, value in (("adversary", "latent"), ("prior", "standard"))
-        },
+    variants={"": Variant(data={"flip": 0.3})}
+    | {
+        f"{name}={value}": Variant(data={"flip": 0.3}, settings={name: value}, methods=("discovr", "discovr-paper"))
+        for name, value in (("adversary", "latent"), ("prior", "standard"))
     },
     headline=(*COLORED_MNIST.headline, "step_vs_csvae_noadv"),
-    sketch=sketch_digits,
     draw=draw_ablations,
     methods={name: DIGIT_METHODS[name] for name in ("discovr", "discovr-paper")} | CNN_ADVERSARY,
-    n_seeds=3,
 )
 
 FACES_PRESETS = {
@@ -266,22 +250,18 @@ FACES_PRESETS = {
 }
 
 
-def _celeba(name: str, attribute: str) -> Study:
-    return Study(
-        name=name,
-        experiment="celeba-glasses",
-        make_task=make_faces,
-        evaluate=evaluate_faces,
-        presets=FACES_PRESETS,
-        variants={"": Variant(data={"attribute": attribute})},
-        headline=("mine_wz", "nll", "nll_z", "nll_constant", "attribute_gap", "step_vs_csvae_noadv"),
-        sketch=sketch_faces,
-        draw=draw_faces,
-        private_figures=True,
-        methods=FACE_METHODS,
-        n_seeds=3,
-    )
-
-
-CELEBA_GLASSES = _celeba("celeba-glasses", "Eyeglasses")
-CELEBA_HATS = _celeba("celeba-hats", "Wearing_Hat")
+CELEBA_GLASSES = Study(
+    name="celeba-glasses",
+    experiment="celeba-glasses",
+    make_task=make_faces,
+    evaluate=evaluate_faces,
+    presets=FACES_PRESETS,
+    variants={"": Variant(data={"attribute": "Eyeglasses"})},
+    headline=("mine_wz", "nll", "nll_z", "nll_constant", "attribute_gap", "step_vs_csvae_noadv"),
+    sketch=sketch_faces,
+    draw=draw_faces,
+    private_figures=True,
+    methods=FACE_METHODS,
+    n_seeds=3,
+)
+CELEBA_HATS = replace(CELEBA_GLASSES, name="celeba-hats", variants={"": Variant(data={"attribute": "Wearing_Hat"})})

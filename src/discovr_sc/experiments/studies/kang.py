@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -70,16 +71,10 @@ def response_score(adata: AnnData, n_genes: int = 50) -> np.ndarray:
 
 
 def make_kang(preset: Preset, seed: int, held_out: str = "test") -> Task:
-    """Cells to train on, and the test cells; for a search a part of the training cells instead of those.
+    """Cells to train on, and the test cells.
 
-    Parameters
-    ----------
-    preset
-        Numbers of cells.
-    seed
-        Of the choice of training cells where not all are taken, and of a search's split.
-    held_out
-        ``"test"``, or ``"validation"`` for a search, which must not see the test cells.
+    With ``held_out="validation"``, for a search, a part of the training cells stands in for those; a search must not
+    see them. The seed chooses training cells where not all are taken, and splits for a search.
     """
     adata = load_kang()
     finest = list(types_of(adata).values())[-1]
@@ -321,18 +316,8 @@ def sketch_kang(run: Run) -> dict[str, np.ndarray]:
 OURS = Method("DISCOVR", train={"early_stopping": False})
 
 HEADLINE = (
-    "probe_z_condition",
-    "probe_z_type_8",
-    "probe_z_type_13",
-    "nmi_z_condition",
-    "nmi_z_type_8",
-    "nmi_z_type_13",
-    "nmi_w_condition",
-    "probe_w_condition_hidden",
-    "response_r2",
-    "genes_in_top50",
-    "gene_mean_r",
-    "gene_var_r",
+    *("probe_z_condition", "probe_z_type_8", "probe_z_type_13", "nmi_z_condition", "nmi_z_type_8", "nmi_z_type_13"),
+    *("nmi_w_condition", "probe_w_condition_hidden", "response_r2", "genes_in_top50", "gene_mean_r", "gene_var_r"),
 )
 
 KANG = Study(
@@ -341,7 +326,6 @@ KANG = Study(
     make_task=make_kang,
     evaluate=evaluate_kang,
     presets=PRESETS,
-    variants={"": Variant()},
     headline=HEADLINE,
     sketch=sketch_kang,
     draw=draw_kang,
@@ -369,17 +353,12 @@ ADDITIONS = {
     "without=learned-prior": Variant(settings={"prior": "mapped"}),
 }
 
-KANG_ABLATIONS = Study(
+KANG_ABLATIONS = replace(
+    KANG,
     name="kang-ablations",
-    experiment="kang",
-    make_task=make_kang,
-    evaluate=evaluate_kang,
-    presets=PRESETS,
     variants=ADDITIONS | {f"adv={weight}": Variant(weights={"adv": weight}) for weight in (0, 5, 50, 100, 300)},
-    headline=HEADLINE,
-    draw=lambda results, preset: {
-        "trade_off": draw_trade_off(results, Results.open(KANG, results.folder), preset),
-    },
+    sketch=None,
+    draw=lambda results, preset: {"trade_off": draw_trade_off(results, Results.open(KANG, results.folder), preset)},
     methods={"discovr": OURS},
     n_seeds=1,
 )

@@ -9,7 +9,6 @@ from anndata import AnnData
 from matplotlib.figure import Figure
 
 from discovr_sc.experiments.engine.results import Results
-from discovr_sc.model import DISCOVR
 
 
 def draw_kang(results: Results, preset: str) -> dict[str, Figure]:
@@ -85,7 +84,8 @@ def draw_trade_off(curve: Results, methods: Results | None, preset: str) -> Figu
     ours = _trade_off_points(curve, preset)
     weights = {variant: float(variant.removeprefix("adv=")) for variant, _ in ours if variant.startswith("adv=")}
     if ("without=nothing", "discovr") in ours:
-        weights["without=nothing"] = DISCOVR._data_defaults["counts"]["weights"].adv
+        defaults = curve.study.plain_settings("discovr")["by_data"]["counts"]
+        weights["without=nothing"] = defaults["weights"].adv
     ordered = sorted(weights, key=weights.__getitem__)
     points = np.array([ours[variant, "discovr"] for variant in ordered])
     ax.plot(points[:, 0], points[:, 1], "o-", label="discovr, by weight of the adversary")

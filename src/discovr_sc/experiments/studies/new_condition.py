@@ -7,7 +7,7 @@ import numpy as np
 from discovr_sc import metrics
 from discovr_sc.data import simulate_counts
 from discovr_sc.experiments.engine.runner import Run
-from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Task
 from discovr_sc.experiments.studies.fitting import train_discovr
 from discovr_sc.model import DISCOVR
 
@@ -73,7 +73,6 @@ NEW_CONDITION = Study(
     make_task=make_growing,
     evaluate=evaluate_growing,
     presets=PRESETS,
-    variants={"": Variant()},
     headline=("probe_z_new", "probe_w_new", "probe_z_type", "error_new", "error_old"),
     methods={
         "added": Method("DISCOVR", fit=fit_added),

@@ -18,24 +18,26 @@ from discovr_sc import metrics
 from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Variant
-from discovr_sc.experiments.studies.synthetic import FLIP, PARAMETRIC, SWISS_ROLL, knn_r2, latents_of, likelihood_rows
+from discovr_sc.experiments.studies.synthetic import (
+    FLIP,
+    PARAMETRIC,
+    SWISS_ROLL,
+    knn_r2,
+    latents_of,
+    negative_log_likelihood,
+)
 
 #: Seeds of the searches; the reported runs use 0, 1, 2, ...
 FIRST_SEED = 100
 
-PRESETS = {
-    "search": Preset(
-        n_train=10_000, n_eval=4_000, max_epochs=40, patience=40, batch_size=256, n_likelihood=1000, n_mc_samples=300
-    )
-}
+PRESET = Preset(
+    n_train=10_000, n_eval=4_000, max_epochs=40, patience=40, batch_size=256, n_likelihood=1000, n_mc_samples=300
+)
 
 
 def score_parametric(run: Run) -> dict[str, float]:
     """Held-out negative log-likelihood."""
-    log_px = run.model.get_marginal_ll(
-        run.evaluation, likelihood_rows(run), n_mc_samples=run.preset.n_mc_samples, batch_size=500
-    )
-    return {"score": -log_px}
+    return {"score": negative_log_likelihood(run)}
 
 
 def score_swiss_roll(run: Run) -> dict[str, float]:
@@ -44,11 +46,17 @@ def score_swiss_roll(run: Run) -> dict[str, float]:
     leakage = metrics.best_probe(latents.z_mean, latents.y, seed=run.seed).accuracy
     z_r2 = knn_r2(latents.z_mean, run.evaluation.obsm["plane"], run.seed)
     x_r2 = r2_score(run.evaluation.obsm["x"], run.model.get_reconstruction(run.evaluation))
+    score = leakage + (1 - z_r2) + (1 - x_r2)
+    return {"score": score, "probe_z_condition": leakage, "z_r2": z_r2, "x_r2": x_r2}
+
+
+def best_noise_scales(results: Results) -> dict[str, float]:
+    """The noise scale with the lowest mean score, by method."""
+    scores = results.means().query("metric == 'score'")
+    best: pd.DataFrame = scores.loc[scores.groupby("method")["mean"].idxmin()]
     return {
-        "score": leakage + (1 - z_r2) + (1 - x_r2),
-        "probe_z_condition": leakage,
-        "z_r2": z_r2,
-        "x_r2": x_r2,
+        method: float(variant.removeprefix("noise_scale="))
+        for method, variant in zip(best["method"], best["variant"], strict=True)
     }
 
 
@@ -64,13 +72,14 @@ def without_noise_scale(method: Method) -> Method:
     return replace(method, settings=settings)
 
 
-def _search(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
+def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
+    """The search of a study's noise scales."""
     return Study(
         name=f"{study.name}-search",
         experiment=study.experiment,
         make_task=study.make_task,
         evaluate=score,
-        presets=PRESETS,
+        presets={"search": PRESET},
         variants={f"noise_scale={scale}": Variant(data=data, settings={"noise_scale": scale}) for scale in scales},
         methods={name: without_noise_scale(m) for name, m in study.methods.items() if m.model is not None},
         headline=("score",),
@@ -80,15 +89,5 @@ def _search(study: Study, score, scales: tuple[float, ...], data: dict) -> Study
     )
 
 
-PARAMETRIC_SEARCH = _search(PARAMETRIC, score_parametric, (0.4, 0.5, 0.6, 0.7), {})
-SWISS_ROLL_SEARCH = _search(SWISS_ROLL, score_swiss_roll, (0.05, 0.1, 0.2, 0.3), {"flip": FLIP})
-
-
-def best_noise_scales(results: Results) -> dict[str, float]:
-    """The noise scale with the lowest mean score, by method."""
-    scores = results.means().query("metric == 'score'")
-    best: pd.DataFrame = scores.loc[scores.groupby("method")["mean"].idxmin()]
-    return {
-        method: float(variant.removeprefix("noise_scale="))
-        for method, variant in zip(best["method"], best["variant"], strict=True)
-    }
+PARAMETRIC_SEARCH = search_of(PARAMETRIC, score_parametric, (0.4, 0.5, 0.6, 0.7), {})
+SWISS_ROLL_SEARCH = search_of(SWISS_ROLL, score_swiss_roll, (0.05, 0.1, 0.2, 0.3), {"flip": FLIP})

@@ -83,10 +83,14 @@ def shared_metrics(run: Run, latents: Latents, optimum: float) -> dict[str, floa
     if run.model is not None:
         reconstruction = run.model.get_reconstruction(run.evaluation)
         values["delta_bayes_x"] = metrics.delta_bayes(reconstruction, latents.y, optimum, seed=run.seed)
-        values["nll"] = -run.model.get_marginal_ll(
-            run.evaluation, likelihood_rows(run), n_mc_samples=run.preset.n_mc_samples, batch_size=500
-        )
+        values["nll"] = negative_log_likelihood(run)
     return values
+
+
+def negative_log_likelihood(run: Run) -> float:
+    """Of some held-out observations, a mean."""
+    rows = likelihood_rows(run)
+    return -run.model.get_marginal_ll(run.evaluation, rows, n_mc_samples=run.preset.n_mc_samples, batch_size=500)
 
 
 def likelihood_rows(run: Run) -> np.ndarray:
@@ -167,19 +171,10 @@ def sketch_swiss_roll(run: Run, n: int = 3000) -> dict[str, np.ndarray]:
 EVALUATION_SEED = 10_000
 
 
-def make_parametric(preset: Preset, seed: int) -> Task:
-    """Points of the parametric model."""
-    return drawn(parametric_model, preset, seed)
-
-
-def make_swiss_roll(preset: Preset, seed: int, flip: float) -> Task:
-    """Points of the noisy Swiss roll, standardised."""
-    return drawn(partial(noisy_swiss_roll, flip=flip), preset, seed)
-
-
-def drawn(simulate: Callable[..., AnnData], preset: Preset, seed: int) -> Task:
+def draw(simulate: Callable[..., AnnData], preset: Preset, seed: int, **settings) -> Task:
     """Training and evaluation data drawn independently."""
-    return Task(simulate(preset.n_train, seed=seed), simulate(preset.n_eval, seed=EVALUATION_SEED + seed))
+    train = simulate(preset.n_train, seed=seed, **settings)
+    return Task(train, simulate(preset.n_eval, seed=EVALUATION_SEED + seed, **settings))
 
 
 BASELINES = {
@@ -191,6 +186,8 @@ BASELINES = {
     # The original has 100 samples behind q(y|x), at ten times the cost of DIVA's epoch.
     "ccvae": Method("CCVAE", "ccvae", {"n_classifier_samples": 20}),
 }
+
+PAPER = Method("DISCOVR", "discovr")
 
 #: The package's own settings: the decoder of z alone has more noise, for it must bear what w explains; and the model's
 #: learning rate comes to rest at the end.
@@ -219,27 +216,10 @@ OURS = {
 
 #: Chosen by the searches of ``search.py``; a test compares them with the committed results.
 NOISE_SCALES: dict[str, dict[str, float]] = {
-    "parametric": {
-        "ccvae": 0.6,
-        "csvae": 0.6,
-        "csvae-noadv": 0.4,
-        "discovr": 0.7,
-        "discovr-paper": 0.6,
-        "discovr-separable": 0.4,
-        "diva": 0.6,
-        "hcsvae": 0.5,
-        "hcsvae-noadv": 0.7,
-    },
-    "swiss-roll": {
-        "ccvae": 0.3,
-        "csvae": 0.3,
-        "csvae-noadv": 0.3,
-        "discovr": 0.05,
-        "discovr-paper": 0.3,
-        "diva": 0.05,
-        "hcsvae": 0.3,
-        "hcsvae-noadv": 0.05,
-    },
+    "parametric": {"ccvae": 0.6, "csvae": 0.6, "csvae-noadv": 0.4, "diva": 0.6, "hcsvae": 0.5, "hcsvae-noadv": 0.7}
+    | {"discovr": 0.7, "discovr-paper": 0.6, "discovr-separable": 0.4},
+    "swiss-roll": {"ccvae": 0.3, "csvae": 0.3, "csvae-noadv": 0.3, "diva": 0.05, "hcsvae": 0.3, "hcsvae-noadv": 0.05}
+    | {"discovr": 0.05, "discovr-paper": 0.3},
 }
 
 
@@ -255,10 +235,9 @@ def with_noise_scales(study: str, methods: dict[str, Method]) -> dict[str, Metho
 PARAMETRIC = Study(
     name="parametric",
     experiment="parametric",
-    make_task=make_parametric,
+    make_task=partial(draw, parametric_model),
     evaluate=evaluate_parametric,
     presets=PRESETS,
-    variants={"": Variant()},
     headline=("nll_excess", "kl_z", "kl_w", "wasserstein_w", "delta_bayes_w", "knn_yz", "knn_yw", "knn_wz"),
     sketch=sketch_parametric,
     draw=draw_parametric,
@@ -266,7 +245,7 @@ PARAMETRIC = Study(
         "parametric",
         {
             "discovr": OURS["parametric"],
-            "discovr-paper": Method("DISCOVR", "discovr"),
+            "discovr-paper": PAPER,
             "discovr-separable": Method("DISCOVR", "discovr", {"prior": "separable"}),
             **BASELINES,
             "truth": Method(),
@@ -275,73 +254,48 @@ PARAMETRIC = Study(
     ),
 )
 
-SWISS_ROLL = Study(
-    name="swiss-roll",
-    experiment="swiss-roll",
-    make_task=make_swiss_roll,
-    evaluate=evaluate_swiss_roll,
-    presets=PRESETS,
-    variants={f"flip={FLIP}": Variant(data={"flip": FLIP})},
-    headline=(
-        "mine_wz",
-        "nll",
-        "delta_bayes_w",
-        "knn_yz",
-        "knn_yw",
-        "knn_wz",
-        "knn_wz_given_y",
-        "probe_z_condition",
-        "z_r2",
-        "xhat_r2",
-    ),
-    sketch=sketch_swiss_roll,
-    draw=draw_swiss_roll,
-    methods=with_noise_scales(
-        "swiss-roll",
-        {
-            "discovr": OURS["swiss-roll"],
-            "discovr-paper": Method("DISCOVR", "discovr"),
-            **BASELINES,
-            "truth": Method(),
-        },
-    ),
-)
-
-#: Where the adversary looks, what the prior of w is, and how heavy the adversary is.
-ABLATIONS = Study(
-    name="ablations",
-    experiment="swiss-roll",
-    make_task=make_swiss_roll,
-    evaluate=evaluate_swiss_roll,
-    presets=PRESETS,
-    variants={
-        **{
-            f"adversary={place}": Variant(data={"flip": FLIP}, settings={"adversary": place})
-            for place in ("reconstruction", "latent", "both")
-        },
-        "prior=standard": Variant(data={"flip": FLIP}, settings={"prior": "standard"}),
-        **{
-            f"adv={weight}": Variant(data={"flip": FLIP}, weights={"adv": weight})
-            for weight in (0, 2, 4, 6, 8, 12, 20, 40)
-        },
-    },
-    methods={"discovr-paper": SWISS_ROLL.methods["discovr-paper"]},
-    headline=SWISS_ROLL.headline,
-    sketch=sketch_swiss_roll,
-    draw=draw_ablations,
-)
-
 #: The noise scale trades the posterior of z against what z and w share.
-PARAMETRIC_NOISE = Study(
+PARAMETRIC_NOISE = replace(
+    PARAMETRIC,
     name="parametric-noise",
-    experiment="parametric",
-    make_task=make_parametric,
-    evaluate=evaluate_parametric,
-    presets=PRESETS,
     variants={
         f"noise_scale={scale}": Variant(settings={"noise_scale": scale}) for scale in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
     },
     methods={"discovr-paper": PARAMETRIC.methods["discovr-paper"]},
     headline=("nll_excess", "kl_z", "knn_wz", "knn_wz_given_y", "delta_bayes_w"),
+    sketch=None,
+    draw=None,
     n_seeds=3,
+)
+
+SWISS_ROLL = Study(
+    name="swiss-roll",
+    experiment="swiss-roll",
+    make_task=partial(draw, noisy_swiss_roll),
+    evaluate=evaluate_swiss_roll,
+    presets=PRESETS,
+    variants={f"flip={FLIP}": Variant(data={"flip": FLIP})},
+    headline=(
+        *("mine_wz", "nll", "delta_bayes_w", "knn_yz", "knn_yw", "knn_wz", "knn_wz_given_y"),
+        *("probe_z_condition", "z_r2", "xhat_r2"),
+    ),
+    sketch=sketch_swiss_roll,
+    draw=draw_swiss_roll,
+    methods=with_noise_scales(
+        "swiss-roll", {"discovr": OURS["swiss-roll"], "discovr-paper": PAPER, **BASELINES, "truth": Method()}
+    ),
+)
+
+#: Where the adversary looks, what the prior of w is, and how heavy the adversary is.
+CHANGES = {f"adversary={place}": {"adversary": place} for place in ("reconstruction", "latent", "both")}
+ABLATIONS = replace(
+    SWISS_ROLL,
+    name="ablations",
+    variants={
+        name: Variant(data={"flip": FLIP}, settings=settings)
+        for name, settings in (CHANGES | {"prior=standard": {"prior": "standard"}}).items()
+    }
+    | {f"adv={adv}": Variant(data={"flip": FLIP}, weights={"adv": adv}) for adv in (0, 2, 4, 6, 8, 12, 20, 40)},
+    methods={"discovr-paper": SWISS_ROLL.methods["discovr-paper"]},
+    draw=draw_ablations,
 )
