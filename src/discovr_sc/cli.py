@@ -119,7 +119,8 @@ class ListStudies(argparse.Action):
         """Take the names from their registry."""
         from discovr_sc.experiments import STUDIES
 
-        parser.exit(message="\n".join(STUDIES) + "\n")
+        print(*STUDIES, sep="\n")
+        parser.exit()
 
 
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
