@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from discovr_sc.experiments import load_published
+from discovr_sc.experiments.engine.files import markdown_table
+from discovr_sc.experiments.engine.published import load_published
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -81,7 +82,7 @@ def summary(folder: Path = RESULTS) -> str:
     counts = ", ".join(f"{stem.replace('_', ' ')} {_listed(numbers)}" for stem, numbers in seeds.items())
     note = f"Mean ± standard deviation over seeds ({counts}), on data held out from training. "
     note += f"{_floor(folder)} {_costs(folder)}"
-    return f"{_markdown(pd.DataFrame(rows))}\n{note.strip()}\n"
+    return f"{markdown_table(pd.DataFrame(rows))}\n{note.strip()}\n"
 
 
 def _listed(seeds: list[int]) -> str:
@@ -131,12 +132,6 @@ def _mean_and_sd(values: pd.Series) -> str:
     return f"{values.mean():.3f}{spread}"
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    lines = ["| " + " | ".join(map(str, table.columns)) + " |", "|---" * len(table.columns) + "|"]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)]
-    return "\n".join(lines) + "\n"
-
-
 # Pages ------------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +152,7 @@ def page(path: Path) -> str:
         for (variant, preset), part in table.groupby(["variant", "preset"], sort=False):
             text += f"\n## {variant or 'all'}, preset {preset}\n\n{_study_table(part)}"
     else:
-        text += f"\n{_markdown(table)}"
+        text += f"\n{markdown_table(table)}"
     for picture in sorted(path.parent.glob(f"{path.stem}_*.png")):
         text += f"\n![{picture.stem}](../../results/{picture.name})\n"
     meta = path.with_suffix(".json")
@@ -170,7 +165,7 @@ def page(path: Path) -> str:
 def _study_table(part: pd.DataFrame) -> str:
     """Metrics in rows, methods in columns, mean ± sd over seeds."""
     cells = part.groupby(["metric", "method"], sort=False)["value"].agg(_mean_and_sd).unstack("method", fill_value="")
-    return _markdown(cells.reset_index())
+    return markdown_table(cells.reset_index())
 
 
 # README -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from discovr_sc import __version__, cli, data
+from discovr_sc import DISCOVR, __version__, cli, data
+from discovr_sc.errors import InputError, InputTypeError, MissingKeyError
 from discovr_sc.fit import headline, load
 
 
@@ -130,6 +131,37 @@ def test_wrong_arguments_of_fit_and_report_exit_with_2_and_say_why(file, tmp_pat
         assert cli.main(arguments) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
+
+
+def test_an_unknown_column_of_types_exits_with_2(file, tmp_path, capsys):
+    out = str(tmp_path / "model")
+    assert cli.main(["fit", str(file), "--condition-key", "condition", "--out", out, "--max-epochs", "1"]) == 0
+    assert cli.main(["report", out, "--cell-type-key", "mood"]) == 2
+    assert capsys.readouterr().err.startswith("discovr-sc: cell_type_key 'mood' is not a column of adata.obs; it has")
+
+
+@pytest.mark.parametrize("bug", [KeyError("x_inner"), TypeError("unsupported"), IndexError("7")])
+def test_a_bug_keeps_its_traceback(file, tmp_path, monkeypatch, bug):
+    def broken(*args, **kwargs):
+        raise bug
+
+    monkeypatch.setattr(DISCOVR, "setup_anndata", broken)
+    with pytest.raises(type(bug)) as info:
+        cli.main(["fit", str(file), "--condition-key", "condition", "--out", str(tmp_path / "model")])
+    assert info.value is bug
+    assert info.traceback[-1].name == "broken"
+
+
+def test_a_users_wrong_key_is_one_line(file, tmp_path, capsys):
+    assert cli.main(["fit", str(file), "--condition-key", "mood", "--out", str(tmp_path / "model")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("discovr-sc: condition_key 'mood' is not a column of adata.obs; it has")
+
+
+def test_errors_of_users_are_of_both_kinds():
+    assert issubclass(MissingKeyError, KeyError) and issubclass(InputTypeError, TypeError)
+    assert issubclass(MissingKeyError, InputError) and issubclass(InputError, ValueError)
+    assert str(MissingKeyError("layer 'x' is not there")) == "layer 'x' is not there"
 
 
 def test_a_study_whose_data_are_missing_says_what_to_put_where(tmp_path, monkeypatch, capsys):

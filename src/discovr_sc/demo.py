@@ -19,16 +19,7 @@ MAX_EPOCHS = 30
 def run(out: str | Path = "demo", *, max_epochs: int = MAX_EPOCHS, n_cells: int | None = None, seed: int = 0) -> None:
     """Train DISCOVR on Kang's PBMCs, print how well z and w separate, write ``umap.png`` and ``latents.h5ad``.
 
-    Parameters
-    ----------
-    out
-        Folder to write to.
-    max_epochs
-        Passes over the training cells.
-    n_cells
-        Take a random sample of that many cells.
-    seed
-        Of everything random.
+    The files go to the folder ``out``; with ``n_cells`` a random sample of that many cells is taken.
     """
     matplotlib.use("Agg")
     scvi.settings.seed = seed

@@ -13,7 +13,7 @@ from anndata import AnnData
 import discovr_sc
 from discovr_sc.data import prepare_counts
 from discovr_sc.model.base import DisentangledModel
-from discovr_sc.model.checks import find_data
+from discovr_sc.model.checks import check_columns, find_data
 
 #: What :func:`report` writes.
 REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
@@ -38,24 +38,17 @@ def fit(
 
     Parameters
     ----------
-    path
-        An h5ad file with counts.
-    out
-        Folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]`` and ``_w``.
-    condition_key, layer
-        See :meth:`DISCOVR.setup_anndata`.
+    path, out
+        An h5ad file with counts, and the folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]``
+        and ``_w``. One that is there is replaced with ``overwrite`` only.
     model
         Name of a model class.
     n_top_genes
         Keep that many highly variable genes; all by default.
-    max_epochs, balance_conditions
-        See :meth:`DISCOVR.train`.
+    condition_key, layer, max_epochs, balance_conditions, **setup
+        See :meth:`DISCOVR.setup_anndata` and :meth:`DISCOVR.train`.
     seed
         Of everything random.
-    overwrite
-        Whether a folder that is there may be replaced.
-    **setup
-        Further arguments of :meth:`DISCOVR.setup_anndata`, such as ``batch_key``.
     """
     out = Path(out)
     if model not in MODELS:
@@ -85,23 +78,16 @@ def fit(
 def report(
     folder: str | Path, *, cell_type_key: str | None = None, probes: Sequence[str] = ("linear", "knn"), seed: int = 0
 ) -> pd.DataFrame:
-    """Write and return the disentanglement report of a model that :func:`fit` saved, with its pictures.
+    """Write to the folder of a model that :func:`fit` saved its report and pictures, and return the report.
 
-    Parameters
-    ----------
-    folder
-        Of the model; ``report.csv``, ``history.png`` and ``disentanglement.png`` are written to it.
-    cell_type_key
-        Column of ``obs`` with what the conditions share, such as the cell type.
-    probes
-        Classifiers.
-    seed
-        Of the metrics.
+    The files are those of ``REPORT_FILES``; for the arguments see :meth:`DISCOVR.disentanglement_report`.
     """
     from discovr_sc import pl
 
     folder = Path(folder)
     model = load(folder)
+    if cell_type_key is not None:
+        check_columns(model.adata, [cell_type_key], "cell_type_key")
     table = model.disentanglement_report(cell_type_key, probes=probes, seed=seed)
     of_table, of_history, of_probes = (folder / name for name in REPORT_FILES)
     table.to_csv(of_table, index=False)

@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 from scvi import REGISTRY_KEYS, settings
 
 from discovr_sc._scvi import is_count_matrix
+from discovr_sc.errors import InputTypeError, MissingKeyError
 from discovr_sc.model.conditions import SEPARATOR, condition_keys, condition_labels
 
 #: A column of that many different floats is a measurement, not a condition.
@@ -91,15 +92,15 @@ def find_data(adata: AnnData, layer: str | None, tensor_key: str | None) -> tupl
         if layer is not None:
             raise ValueError(f"layer={layer!r} and tensor_key={tensor_key!r} both name the data; give one of them.")
         if tensor_key not in adata.obsm:
-            raise KeyError(f"tensor_key {tensor_key!r} is not in adata.obsm; it has {list(adata.obsm)}.")
+            raise MissingKeyError(f"tensor_key {tensor_key!r} is not in adata.obsm; it has {list(adata.obsm)}.")
         if not isinstance(adata.obsm[tensor_key], np.ndarray):
-            raise TypeError(
+            raise InputTypeError(
                 f"adata.obsm[{tensor_key!r}] is a {type(adata.obsm[tensor_key]).__name__}; store a numpy array there."
             )
         return adata.obsm[tensor_key], f"adata.obsm[{tensor_key!r}]"
     if layer is not None:
         if layer not in adata.layers:
-            raise KeyError(f"layer {layer!r} is not in adata.layers; it has {list(adata.layers)}.")
+            raise MissingKeyError(f"layer {layer!r} is not in adata.layers; it has {list(adata.layers)}.")
         return adata.layers[layer], f"adata.layers[{layer!r}]"
     if adata.X is None or adata.n_vars == 0:
         raise ValueError("adata.X is empty; name the data with layer=... or, for an array in obsm, tensor_key=...")
@@ -180,13 +181,13 @@ def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
 
 def _as_list(keys: Sequence[str] | None, argument: str) -> list[str]:
     if isinstance(keys, str):
-        raise TypeError(f"{argument}={keys!r} is one string; give a list, [{keys!r}].")
+        raise InputTypeError(f"{argument}={keys!r} is one string; give a list, [{keys!r}].")
     return list(keys or [])
 
 
 def _check_numbers(values: pd.Series, key: str, argument: str, *, positive: bool) -> None:
     if not pd.api.types.is_numeric_dtype(values):
-        raise TypeError(f"{argument} {key!r} holds {values.dtype} values; it needs numbers.")
+        raise InputTypeError(f"{argument} {key!r} holds {values.dtype} values; it needs numbers.")
     if not np.isfinite(values.to_numpy(dtype=float)).all():
         raise ValueError(f"{argument} {key!r} has values that are not finite; fill them in or drop these cells.")
     if positive and (values <= 0).any():
@@ -197,7 +198,7 @@ def check_columns(adata: AnnData, keys: Sequence[str], argument: str) -> None:
     """Raise where ``obs`` lacks a column."""
     for key in keys:
         if key not in adata.obs:
-            raise KeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+            raise MissingKeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
 
 
 def check_known_categories(values: pd.Series, key: str | Sequence[str], known: Sequence, fix: str) -> None:

@@ -1,0 +1,1 @@
+"""Time and memory: what is behind ``discovr-sc bench``."""

@@ -1,0 +1,85 @@
+"""The limit of the framework: DisCoVR's training written out by hand, over a module's own networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import cross_entropy, one_hot
+
+from discovr_sc.module import DISCOVRModule
+from discovr_sc.module.alignment import mmd
+from discovr_sc.module.gaussians import kl
+from discovr_sc.train.plan import frozen
+
+
+class BareLoop:
+    """Algorithm 1 with nothing around it: no trainer, no loader, no logging, no covariates.
+
+    Parameters
+    ----------
+    module
+        Whose networks, likelihoods and weights are trained, on counts or on vectors.
+    """
+
+    def __init__(self, module: DISCOVRModule):
+        if module.adversary is None:
+            raise ValueError("the module has no adversary; give its weight adv a value above 0.")
+        self.module, self.adversary = module, module.adversary
+        adversary = list(module.adversary.parameters())
+        theirs = {id(parameter) for parameter in adversary}
+        rest = [parameter for parameter in module.parameters() if id(parameter) not in theirs]
+        self.adversary_optimizer, self.model_optimizer = (
+            torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-6, fused=True) for parameters in (adversary, rest)
+        )
+
+    def train(self, x: csr_matrix | Tensor, y: Tensor, batch_size: int, n_batches: int | None = None) -> None:
+        """One epoch over all observations, or over so many mini-batches."""
+        self.module.train()
+        for rows in torch.randperm(len(y)).split(batch_size)[:n_batches]:
+            self.step(x[rows] if isinstance(x, Tensor) else torch.from_numpy(x[rows.numpy()].toarray()), y[rows])
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        """The adversary's update, then one of the rest."""
+        net, a = self.module, self.module.weights
+        h, library, batch = net.likelihood.encode(x), x.sum(-1, keepdim=True), torch.zeros_like(y).unsqueeze(-1)
+        qz, qw = net.z_encoder(h), net.w_encoder(h, y.unsqueeze(-1))
+        z, w = qz.rsample(), qw.rsample()
+        px = net.likelihood(net.decoder(torch.cat([z, w], -1), batch), library, batch)
+        px_z = net.likelihood_z(net.decoder_z(z, batch), library, batch)
+        views = {"latent": qz.loc, "reconstruction": net.likelihood_z.view(net.likelihood_z.reconstruction(px_z))}
+
+        seen = {place: view.detach() for place, view in views.items()}
+        update(self.adversary_optimizer, cross_entropies(self.adversary(seen), y))
+
+        with frozen(self.adversary):
+            labels = one_hot(y, net.n_conditions).to(z.dtype)
+            prior = net.prior((labels.T @ z) / labels.sum(0).unsqueeze(-1).clamp_min(1))
+            prior_z = Normal(torch.zeros_like(z), torch.ones_like(z)) if net.prior_z is None else net.prior_z()
+            observed = net.likelihood.observe(x)
+            loss = (
+                -a.rec * net.likelihood.score(px, observed)
+                - a.rec_z * net.likelihood_z.score(px_z, observed)
+                + a.kl_z * kl(qz, prior_z)
+                + a.kl_w * kl(qw, Normal(prior.loc[y], prior.scale[y]))
+            ).mean()
+            loss = loss - a.adv * cross_entropies(self.adversary(views), y)
+            if a.mmd > 0:
+                loss = loss + a.mmd * mmd(qz.loc, y, net.n_conditions)
+            update(self.model_optimizer, loss)
+
+
+def cross_entropies(logits: Iterable[Tensor], y: Tensor) -> Tensor:
+    """Of the adversary, summed over the places at which it looks."""
+    return torch.stack([cross_entropy(place, y) for place in logits]).sum()
+
+
+def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of an optimiser, its gradient clipped."""
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 50.0)
+    optimizer.step()

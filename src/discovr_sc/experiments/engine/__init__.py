@@ -1,0 +1,1 @@
+"""What every study needs: what a study is, the runner, results on disk, reports, and the paper's numbers."""

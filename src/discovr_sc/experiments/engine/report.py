@@ -1,0 +1,106 @@
+"""What a study's results look like: tables beside the paper's, ranks, figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from discovr_sc import metrics
+from discovr_sc.experiments.engine.files import markdown_table
+from discovr_sc.experiments.engine.published import BLOCKS
+from discovr_sc.experiments.engine.results import Results
+
+#: The six columns of the paper's appendix, by both estimators.
+RANKED = ("yz", "yw", "wz", "wz_given_y")
+#: Width of a figure: one of many panels would take megabytes.
+MAX_PIXELS = 1600
+
+
+def write_report(results: Results, preset: str) -> str:
+    """Write ``<study>.md`` and the figures, and return the text."""
+    study = results.study
+    commands = ", ".join(f"`{command}`" for command in results.commands(preset))
+    text = f"# {study.name}, preset {preset}\n\n"
+    text += "Mean ± sd over seeds; the paper's mean in parentheses where it has one. "
+    text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
+    text += _tables(results, preset)
+    for name, path in _figures(results, preset).items():
+        shown = f"Not to be passed on: `{path.name}`." if study.private_figures else f"![{name}]({path.name})"
+        text += f"\n{shown}\n"
+    if study.conclude is not None:
+        text += f"\n{study.conclude(results)}\n"
+    (results.folder / f"{study.file_stem}.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _figures(results: Results, preset: str) -> dict[str, Path]:
+    """Draw the figures, and return their files by name.
+
+    What they are drawn from stays where the rows were run, and is not passed on with the tables. Where that of some
+    rows is missing, figures that are there from before, which may show more, are kept.
+    """
+    study = results.study
+    if study.draw is None or (study.sketch is not None and not results.sketches(preset)):
+        return {}
+    missing = results.missing_sketches(preset)
+    paths = {name: results.folder / f"{study.file_stem}_{name}.png" for name in _named_before(results)}
+    paths = {name: path for name, path in paths.items() if path.exists()} if missing else {}
+    for name, figure in study.draw(results, preset).items():
+        if name not in paths:
+            paths[name] = results.folder / f"{study.file_stem}_{name}.png"
+            figure.savefig(paths[name], dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
+        plt.close(figure)
+    return paths
+
+
+def _named_before(results: Results) -> list[str]:
+    """Names of the figures of the report that is there."""
+    path = results.folder / f"{results.study.file_stem}.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return re.findall(rf"{results.study.file_stem}_(\S+)\.png", text)
+
+
+def _tables(results: Results, preset: str) -> str:
+    """A table of methods for each variant; of variants where there is one method."""
+    study = results.study
+    if len(study.methods) == 1 and len(study.variants) > 1:
+        (method,) = study.methods
+        return f"\n{results.markdown(preset, by='variant', of=method)}"
+    text = ""
+    for variant in study.variants:
+        text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(preset, of=variant)}"
+        text += _ranks(results, variant, preset)
+    return text
+
+
+def _ranks(results: Results, variant: str, preset: str) -> str:
+    """Ranks by closeness to the truth, within the paper's blocks."""
+    means = results.means(preset)
+    table = means[means["variant"] == variant].pivot(index="method", columns="metric", values="mean")
+    if "truth" not in table.index:
+        return ""
+    columns = [f"{estimator}_{name}" for estimator in ("knn", "mine") for name in RANKED]
+    columns += ["mig", "mic", "mig_mine", "mic_mine"]
+    truth = table.loc["truth", columns].to_dict()
+    blocks = {name: [method for method in methods if method in table.index] for name, methods in BLOCKS.items()}
+    blocks = {name: methods for name, methods in blocks.items() if methods}
+    if not blocks:
+        return ""
+    listed = [method for methods in blocks.values() for method in methods]
+    ranks = metrics.rank_methods(table.loc[listed, columns], truth, blocks)
+    text = "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n"
+    return text + markdown_table(ranks.reset_index()) + _firsts(table.loc[listed, columns], truth, blocks)
+
+
+def _firsts(table, truth: dict[str, float], blocks: dict[str, list[str]]) -> str:
+    """On how many columns each of our variants comes first among the methods of others in its block."""
+    sentences = []
+    for methods in blocks.values():
+        others = [method for method in methods if not method.startswith("discovr")]
+        for ours in (method for method in methods if method.startswith("discovr") and others):
+            ranks = metrics.rank_methods(table.loc[[*others, ours]], truth, {"block": [*others, ours]})
+            n_first = int((ranks.loc[ours, list(truth)] == 1).sum())
+            sentences.append(f"{ours} against {', '.join(others)}: first on {n_first} of {len(truth)}.")
+    return "\n" + " ".join(sentences) + "\n" if sentences else ""

@@ -1,0 +1,190 @@
+"""Results of a study: one CSV, written atomically, that a later run reads to know what is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import discovr_sc
+from discovr_sc.experiments.engine.files import locked, markdown_table, replacing, write_atomically
+from discovr_sc.experiments.engine.published import load_published
+from discovr_sc.experiments.engine.study import Row, Study, changed_fields
+
+COLUMNS = ["study", "variant", "preset", "method", "seed", "metric", "value"]
+KEYS = ["variant", "preset", "method", "seed"]
+
+
+@dataclass
+class Results:
+    """The table of a study and the settings that made it."""
+
+    study: Study
+    #: Where ``<study>.csv`` and ``<study>.json`` are.
+    folder: Path
+    #: Tidy: columns study, variant, preset, method, seed, metric, value.
+    table: pd.DataFrame
+    #: For every row (``variant|preset|method|seed``) the fingerprint of its settings, the command and the version.
+    made_by: dict[str, dict[str, str]]
+    #: Rows of the files that were made with other settings than the study's: left out, and gone with the next write.
+    outdated: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, study: Study, folder: str | Path) -> Results:
+        """Results so far; rows whose settings have changed since are left out."""
+        folder = Path(folder)
+        csv, meta = folder / f"{study.file_stem}.csv", folder / f"{study.file_stem}.json"
+        if not csv.exists() or not meta.exists():
+            return cls(study, folder, pd.DataFrame(columns=COLUMNS), {})
+        table = pd.read_csv(csv, keep_default_na=False, dtype={"variant": str, "seed": int, "value": float})
+        made_by = json.loads(meta.read_text(encoding="utf-8"))["rows"]
+        current = {key: made for key, made in made_by.items() if _is_current(study, key, made)}
+        table = table[_keys(table).isin(current)].reset_index(drop=True)
+        return cls(study, folder, table, current, outdated=sorted(made_by.keys() - current.keys()))
+
+    def has(self, row: Row) -> bool:
+        """Whether a row is done."""
+        return _key(row) in self.made_by
+
+    def add(
+        self, row: Row, metrics: dict[str, float], command: str, sketch: dict[str, np.ndarray] | None = None
+    ) -> None:
+        """Add a row's metrics, and what its figures are drawn from, and write all files.
+
+        What another run has written to the same files in the meantime is kept.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
+            others = Results.open(self.study, self.folder)
+            self.made_by = others.made_by
+            new = pd.DataFrame(
+                [(self.study.name, *row, metric, value) for metric, value in metrics.items()], columns=COLUMNS
+            )
+            kept = others.table[_keys(others.table) != _key(row)]
+            table = new if kept.empty else pd.concat([kept, new], ignore_index=True)
+            self.table = table.sort_values([*KEYS, "metric"], ignore_index=True)
+            self.made_by[_key(row)] = {
+                "fingerprint": self.study.fingerprint(row.method, row.variant, row.preset),
+                "command": command,
+                "version": discovr_sc.__version__,
+            }
+            self._write(_key(row), sketch)
+
+    def _write(self, key: str, sketch: dict[str, np.ndarray] | None) -> None:
+        if sketch is not None:
+            path = self._sketch_path(key)
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as temporary:
+                np.savez_compressed(temporary, **sketch)  # type: ignore[arg-type]
+        write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
+        meta = {"study": self.study.name, "settings": self._settings(), "rows": dict(sorted(self.made_by.items()))}
+        write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
+
+    def _settings(self) -> dict[str, Any]:
+        study = self.study
+        return {
+            "experiment": study.experiment,
+            "presets": {name: changed_fields(preset) for name, preset in study.presets.items()},
+            "methods": {name: changed_fields(method) for name, method in study.methods.items()},
+            "defaults": {name: found for name in study.methods if (found := study.plain_settings(name))},
+            "variants": {name: changed_fields(variant) for name, variant in study.variants.items()},
+        }
+
+    # What figures are drawn from -------------------------------------------------------------------------------
+
+    def _sketch_path(self, key: str) -> Path:
+        """The file of a row's arrays; one of an earlier version, whose name had bars, counts as well."""
+        folder = self.folder / f"{self.study.file_stem}_sketches"
+        old = folder / f"{key}.npz"
+        return old if old.exists() else folder / f"{key.replace('|', '__')}.npz"
+
+    def sketches(self, preset: str) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+        """What figures are drawn from, by (variant, method)."""
+        found = {}
+        for variant in self.study.variants:
+            for method in self.study.methods:
+                key = _key(Row(variant, preset, method, self.study.first_seed))
+                if key in self.made_by and self._sketch_path(key).exists():
+                    with np.load(self._sketch_path(key)) as arrays:
+                        found[variant, method] = dict(arrays)
+        return {row: arrays for row, arrays in found.items() if arrays}  # some rows have nothing to show
+
+    def missing_sketches(self, preset: str) -> list[str]:
+        """Rows of the first seed whose arrays for figures are not here."""
+        if self.study.sketch is None:
+            return []
+        return [
+            key
+            for key in self.made_by
+            if key.endswith(f"|{self.study.first_seed}")
+            and key.split("|")[1] == preset
+            and self.study.methods[key.split("|")[2]].is_trained
+            and not self._sketch_path(key).exists()
+        ]
+
+    # Summaries -------------------------------------------------------------------------------------------------
+
+    def commands(self, preset: str) -> list[str]:
+        """The commands that made a preset's rows."""
+        return sorted({made["command"] for key, made in self.made_by.items() if key.split("|")[1] == preset})
+
+    def means(self, preset: str | None = None) -> pd.DataFrame:
+        """Mean, standard deviation and number of seeds, by variant, method and metric."""
+        table = self.table if preset is None else self.table[self.table["preset"] == preset]
+        grouped = table.groupby(["variant", "method", "metric"], sort=False)["value"]
+        return grouped.agg(["mean", "std", "count"]).reset_index()
+
+    def against_published(self, preset: str | None = None) -> pd.DataFrame:
+        """Our means beside the paper's; its DisCoVR stands beside all of ours."""
+        ours = self.means(preset)
+        published = load_published().rename(columns={"mean": "paper", "sd": "paper_sd", "method": "paper_method"})
+        published = published[published["study"] == self.study.name].drop(columns="study")
+        ours["paper_method"] = ours["method"].replace({"discovr": "discovr-paper"})
+        merged = ours.merge(published, on=["variant", "paper_method", "metric"], how="left")
+        return merged.drop(columns="paper_method")
+
+    def markdown(self, preset: str, *, by: str = "method", of: str = "") -> str:
+        """A table of the headline's metrics: ours (mean ± sd), the paper's in parentheses, and numbers of seeds.
+
+        Parameters
+        ----------
+        preset
+            Size.
+        by, of
+            ``"method"`` for a line for each method of a variant, ``"variant"`` for one for each variant of a method.
+        """
+        metrics = self.study.headline
+        fixed, names = ("variant", self.study.methods) if by == "method" else ("method", self.study.variants)
+        table = self.against_published(preset)
+        table = table[(table[fixed] == of) & table["metric"].isin(metrics)]
+        cells = {
+            (name, metric): f"{mean:.3f}"
+            + ("" if pd.isna(sd) else f" ± {sd:.3f}")
+            + ("" if pd.isna(paper) else f" ({paper:g})")
+            for name, metric, mean, sd, paper in table[[by, "metric", "mean", "std", "paper"]].itertuples(index=False)
+        }
+        n_seeds = table.groupby(by)["count"].max()
+        lines = [
+            (name, n_seeds[name], *(cells.get((name, metric), "") for metric in metrics))
+            for name in names
+            if name in n_seeds
+        ]
+        return markdown_table(pd.DataFrame(lines, columns=[by, "seeds", *metrics]))
+
+
+def _is_current(study: Study, key: str, made: dict[str, str]) -> bool:
+    variant, preset, method, _ = key.split("|")
+    known = variant in study.variants and preset in study.presets and method in study.methods
+    return known and made["fingerprint"] == study.fingerprint(method, variant, preset)
+
+
+def _key(row: Row) -> str:
+    return "|".join(map(str, row))
+
+
+def _keys(table: pd.DataFrame) -> pd.Series:
+    return table[KEYS].astype(str).apply("|".join, axis=1) if len(table) else pd.Series(dtype=str)
