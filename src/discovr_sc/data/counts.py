@@ -27,11 +27,6 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
     AnnData
         A copy with the genes kept, in the order they came, and `X` as CSR float32 counts.
 
-    Raises
-    ------
-    ValueError
-        Among others, if `X` is not made of counts, or a cell has no count in the genes kept.
-
     Examples
     --------
     >>> prepare_counts(adata, n_top_genes=20).shape
@@ -42,10 +37,8 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
     if batch_key is not None and batch_key not in adata.obs:
         raise KeyError(f"batch_key {batch_key!r} is not in adata.obs, which has {list(adata.obs)}.")
     if n_top_genes is not None and not 1 <= n_top_genes <= adata.n_vars:
-        raise ValueError(
-            f"n_top_genes is {n_top_genes} but adata has {adata.n_vars} genes; "
-            "pass a number between 1 and that, or None to keep all."
-        )
+        found = f"n_top_genes is {n_top_genes} but adata has {adata.n_vars} genes"
+        raise ValueError(f"{found}; pass a number between 1 and that, or None to keep all.")
     _check_counts(adata.X)
 
     if n_top_genes is None:

@@ -65,7 +65,11 @@ def celeba(
         raise ValueError(f"size is {size}; pass a number of pixels of at least 1.")
     table_path = _find([ATTRIBUTES_FILE], "Anno/", root, cache)
     images_path = _find([IMAGES, f"{IMAGES}.zip"], "Img/", root, cache)
-    has = _read_attribute(table_path, attribute)
+    table = pd.read_csv(table_path, sep=r"\s+", skiprows=1)  # Line 1 has the number of images, line 2 the attributes.
+    if attribute not in table:
+        known = f"{table_path.name} does not have; choose from {list(table)}"
+        raise ValueError(f"attribute is {attribute!r}, which {known}.")
+    has = table[attribute] == 1
     chosen = _choose(has, n_with, attribute, np.random.default_rng(seed))
     images = np.empty((len(chosen), 3, size, size), np.uint8)
     for i, content in enumerate(_contents(images_path, chosen)):
@@ -82,14 +86,6 @@ def _find(names: list[str], official: str, root: str | Path | None, cache: str |
     )
     folders = ["celeba/", f"celeba/{official}", "", official]
     return find_image_file(names, folders, advice, root=root, cache=cache)
-
-
-def _read_attribute(path: Path, attribute: str) -> pd.Series:
-    """Whether each image has the attribute, by file name. The first line has their number, the second the names."""
-    table = pd.read_csv(path, sep=r"\s+", skiprows=1)
-    if attribute not in table:
-        raise ValueError(f"attribute is {attribute!r}, which {path.name} does not have; choose from {list(table)}.")
-    return table[attribute] == 1
 
 
 def _choose(has: pd.Series, n_with: int | None, attribute: str, rng: np.random.Generator) -> list[str]:
@@ -111,9 +107,8 @@ def _contents(path: Path, names: list[str]) -> Iterator[bytes]:
             try:
                 content = (folder / name).read_bytes()
             except FileNotFoundError as error:
-                raise FileNotFoundError(
-                    f"{path} has no image {name}, which {ATTRIBUTES_FILE} lists; complete it, or drop the line."
-                ) from error
+                missing = f"{path} has no image {name}, which {ATTRIBUTES_FILE} lists"
+                raise FileNotFoundError(f"{missing}; complete it, or drop the line.") from error
             yield content
 
 
