@@ -18,6 +18,11 @@ from .cache import DATA_VARIABLE, find_image_file
 
 ATTRIBUTES_FILE = "list_attr_celeba.txt"
 IMAGES = "img_align_celeba"
+ADVICE = (
+    f"Get CelebA's aligned and cropped images ({IMAGES}.zip) and attributes ({ATTRIBUTES_FILE}) from the authors' "
+    f"page, put both in a folder and pass it as root=, or in a folder celeba below the one that {DATA_VARIABLE} names. "
+    "The zip file need not be unpacked."
+)
 
 
 def celeba(
@@ -63,8 +68,9 @@ def celeba(
     """
     if size < 1:
         raise ValueError(f"size is {size}; pass a number of pixels of at least 1.")
-    table_path = _find([ATTRIBUTES_FILE], "Anno/", root, cache)
-    images_path = _find([IMAGES, f"{IMAGES}.zip"], "Img/", root, cache)
+    folders = ["celeba/", "celeba/Anno/", "celeba/Img/", "", "Anno/", "Img/"]
+    table_path = find_image_file([ATTRIBUTES_FILE], folders, ADVICE, root=root, cache=cache)
+    images_path = find_image_file([IMAGES, f"{IMAGES}.zip"], folders, ADVICE, root=root, cache=cache)
     table = pd.read_csv(table_path, sep=r"\s+", skiprows=1)  # Line 1 has the number of images, line 2 the attributes.
     if attribute not in table:
         known = f"{table_path.name} does not have; choose from {list(table)}"
@@ -76,16 +82,6 @@ def celeba(
         images[i] = _square(content, size)
     condition = pd.Categorical.from_codes(has[chosen].astype(int), ["without", "with"])
     return tensors_to_anndata(images, condition, obs=pd.DataFrame(index=chosen))
-
-
-def _find(names: list[str], official: str, root: str | Path | None, cache: str | Path | None) -> Path:
-    advice = (
-        f"Get CelebA's aligned and cropped images ({IMAGES}.zip) and attributes ({ATTRIBUTES_FILE}) from the authors' "
-        f"page, put both in a folder and pass it as root=, or in a folder celeba below the one that {DATA_VARIABLE} "
-        "names. The zip file need not be unpacked."
-    )
-    folders = ["celeba/", f"celeba/{official}", "", official]
-    return find_image_file(names, folders, advice, root=root, cache=cache)
 
 
 def _choose(has: pd.Series, n_with: int | None, attribute: str, rng: np.random.Generator) -> list[str]:

@@ -44,16 +44,7 @@ EXTRA_COLUMNS = ["seurat_annotations", "donor"]
 
 
 class DataUnavailableError(RuntimeError):
-    """A data set is neither on this machine nor could it be fetched.
-
-    Examples
-    --------
-    >>> from discovr_sc import data
-    >>> try:
-    ...     adata = data.kang()
-    ... except data.DataUnavailableError:
-    ...     adata = data.simulate_counts(n_cells=100)  # doctest: +SKIP
-    """
+    """A data set is neither on this machine nor could it be fetched; :func:`simulate_counts` makes similar cells."""
 
 
 def kang(
@@ -132,7 +123,13 @@ def _fetch(path: Path) -> Path:
             for file_name in SHA256:
                 _check_sha256(folder / file_name)
             adata = _join(folder)
-        _write_atomically(adata, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            adata.write_h5ad(partial, compression="gzip")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise DataUnavailableError(
             f"The Kang data set could not be stored as {path} ({error}). "
@@ -209,13 +206,3 @@ def _old_categorical(file: h5py.File, column: str) -> np.ndarray:
 def _cell_keys(barcodes: Sequence[str], conditions: Sequence[str]) -> list[tuple[str, str]]:
     # The packages write what follows the 14 bases of a barcode differently.
     return [(barcode[:14], condition) for barcode, condition in zip(barcodes, conditions, strict=True)]
-
-
-def _write_atomically(adata: AnnData, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        adata.write_h5ad(partial, compression="gzip")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy import sparse
 
 from .adapters import tensors_to_anndata
@@ -178,8 +180,7 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     Returns
     -------
     AnnData
-        `X`: integer-valued counts, CSR float32; a cell that would be empty has one count, in its gene of
-        highest rate.
+        `X`: integer-valued counts, CSR float32; a cell that would be empty has one, in its gene of highest rate.
         `obs`: `condition` ("control", "treated_1", ...), `cell_type` ("type_0", ...), `batch` ("batch_0",
         ...) and `response`, the true strength (0 in controls).
         For each treatment, `varm["effect_treated_1"]` (n_genes, T) has the log fold changes by type and
@@ -213,7 +214,7 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     if how.n_batches > 1:
         shifts = rng.normal(0, how.batch_effect, (how.n_batches, n_genes))
 
-    # Codes of condition and type, in random order.
+    # In random order.
     per_condition = zip(_round_shares(n_cells, sizes), proportions, strict=True)
     per_group = np.array([_round_shares(*pair) for pair in per_condition])
     group = rng.permutation(np.repeat(np.arange(per_group.size), per_group.ravel()))
@@ -241,7 +242,7 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     return AnnData(X=counts, obs=obs, var=var, varm=varm, uns={"simulation": asdict(how) | {"seed": seed}})
 
 
-def _draw_effects(rng: np.random.Generator, n_genes: int, how: CountSettings) -> np.ndarray:
+def _draw_effects(rng: Generator, n_genes: int, how: CountSettings) -> np.ndarray:
     """Return log fold changes (K, T, genes), zero for the control."""
     effects = np.zeros((how.n_conditions, how.n_types, n_genes))
     for k in range(1, how.n_conditions):
@@ -264,12 +265,7 @@ def _round_shares(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def _draw_counts(
-    rng: np.random.Generator,
-    how: CountSettings,
-    cells: pd.DataFrame,
-    profiles: np.ndarray,
-    effects: np.ndarray,
-    shifts: np.ndarray,
+    rng: Generator, how: CountSettings, cells: pd.DataFrame, profiles: NDArray, effects: NDArray, shifts: NDArray
 ) -> sparse.csr_matrix:
     """Draw the counts block by block, so that memory is that of the sparse result and little more."""
     n_genes = profiles.shape[1]

@@ -32,8 +32,7 @@ def scib_scores(x: ArrayLike, batch: ArrayLike, labels: ArrayLike) -> dict[str, 
     Examples
     --------
     >>> z = adata.obsm["X_discovr_z"]  # doctest: +SKIP
-    >>> scib_scores(z, adata.obs["batch"], adata.obs["cell_type"])["nmi"]  # doctest: +SKIP
-    0.98
+    >>> scores = scib_scores(z, adata.obs["batch"], adata.obs["cell_type"])  # doctest: +SKIP
     """
     x, batch, labels = as_matrix("x", x), as_classes("batch", batch), as_classes("labels", labels)
     check_same_length(x=x, batch=batch, labels=labels)
