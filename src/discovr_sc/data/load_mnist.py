@@ -17,8 +17,11 @@ FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-
-RED, GREEN, BLUE = 0, 1, 2
+ADVICE = (
+    f"Put the four idx files of MNIST ({', '.join(name for pair in FILES.values() for name in pair)}; gzipped or not) "
+    f"in a folder and pass it as root=, or in a folder mnist below the one that {DATA_VARIABLE} names."
+)
+RED, GREEN = 0, 1
 
 
 def colored_mnist(
@@ -66,12 +69,13 @@ def colored_mnist(
         raise ValueError(f"split is {split!r}; choose 'train' or 'test'.")
     if not 0 <= flip <= 1:
         raise ValueError(f"flip is {flip}; pass a probability from 0 to 1.")
-    shapes, digits = (_read_idx(_find(name, root, cache)) for name in FILES[split])
+    shapes, digits = (
+        _read_idx(find_image_file([name, f"{name}.gz"], ["mnist/", ""], ADVICE, root=root, cache=cache))
+        for name in FILES[split]
+    )
     if len(shapes) != len(digits) or shapes.shape[1:] != (28, 28) or digits.ndim != 1:
-        raise ValueError(
-            f"The {split} files have images of shape {shapes.shape} and labels of shape {digits.shape}, which do not "
-            "belong together; fetch both anew."
-        )
+        found = f"images of shape {shapes.shape} and labels of shape {digits.shape}"
+        raise ValueError(f"The {split} files have {found}, which do not belong together; fetch both anew.")
     if n_digits is not None and not 1 <= n_digits <= len(shapes):
         raise ValueError(f"n_digits is {n_digits}; the {split} split has {len(shapes)}.")
 
@@ -88,15 +92,6 @@ def colored_mnist(
     names = [f"{i}-{copy}" for i, copy in zip(source, clean, strict=True)]
     obs = pd.DataFrame({"condition_clean": clean_label, "digit": digit}, index=names)
     return tensors_to_anndata(images, noisy_label, obs=obs)
-
-
-def _find(name: str, root: str | Path | None, cache: str | Path | None) -> Path:
-    four = ", ".join(file for files in FILES.values() for file in files)
-    advice = (
-        f"Put the four idx files of MNIST ({four}; gzipped or not) in a folder and pass it as root=, or in a folder "
-        f"mnist below the one that {DATA_VARIABLE} names."
-    )
-    return find_image_file([name, f"{name}.gz"], ["mnist/", ""], advice, root=root, cache=cache)
 
 
 def _read_idx(path: Path) -> np.ndarray:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy import sparse
 
 from .adapters import tensors_to_anndata
@@ -39,7 +41,7 @@ def parametric_model(n: int = 20_000, *, seed: int = 0) -> AnnData:
     >>> adata.obsm["x"].shape, list(adata.obs)
     ((1000, 1), ['z', 'w', 'condition'])
     """
-    _check_at_least("n", n, 1)
+    _check(n >= 1, "n", n, "a whole number of at least 1")
     z, w = np.random.default_rng(seed).standard_normal((2, n))
     return tensors_to_anndata(z + w, _binary(w > 0), obs={"z": z, "w": w})
 
@@ -78,9 +80,9 @@ def noisy_swiss_roll(
     >>> adata.obsm["x"].shape, adata.obsm["plane"].shape
     ((1000, 3), (1000, 2))
     """
-    _check_at_least("n", n, 2)
-    _check_share("flip", flip)
-    _check_not_negative("noise", noise)
+    _check(n >= 2, "n", n, "a whole number of at least 2")
+    _check(0 <= flip <= 1, "flip", flip, "a number from 0 to 1")
+    _check(0 <= noise < np.inf, "noise", noise, "a finite number of at least 0")
     rng = np.random.default_rng(seed)
     t = rng.uniform(1.5 * np.pi, 4.5 * np.pi, n)
     length = rng.uniform(0, 21, n)
@@ -117,14 +119,14 @@ class CountSettings:
 
     def __post_init__(self):
         for name in ("n_types", "n_conditions", "n_batches"):
-            _check_at_least(name, getattr(self, name), 1)
+            value = getattr(self, name)
+            _check(value >= 1, name, value, "a whole number of at least 1")
         for name in ("effect_size", "response_spread", "dispersion", "library_spread", "batch_effect"):
-            _check_not_negative(name, getattr(self, name))
-        _check_share("type_specific", self.type_specific)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; pass a probability from 0 to below 1.")
-        if not 0 < self.library_size < np.inf:
-            raise ValueError(f"library_size is {self.library_size}; pass a positive number of counts.")
+            value = getattr(self, name)
+            _check(0 <= value < np.inf, name, value, "a finite number of at least 0")
+        _check(0 <= self.type_specific <= 1, "type_specific", self.type_specific, "a number from 0 to 1")
+        _check(0 <= self.dropout < 1, "dropout", self.dropout, "a probability from 0 to below 1")
+        _check(0 < self.library_size < np.inf, "library_size", self.library_size, "a positive number of counts")
 
 
 def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, **settings: Any) -> AnnData:
@@ -178,8 +180,7 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     Returns
     -------
     AnnData
-        `X`: integer-valued counts, CSR float32; a cell that would be empty has one count, in its gene of
-        highest rate.
+        `X`: integer-valued counts, CSR float32; a cell that would be empty has one, in its gene of highest rate.
         `obs`: `condition` ("control", "treated_1", ...), `cell_type` ("type_0", ...), `batch` ("batch_0",
         ...) and `response`, the true strength (0 in controls).
         For each treatment, `varm["effect_treated_1"]` (n_genes, T) has the log fold changes by type and
@@ -195,13 +196,11 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     >>> adata.obs.groupby(["condition", "cell_type"], observed=True).size().tolist()
     [70, 30, 20, 80]
     """
-    _check_at_least("n_cells", n_cells, 1)
-    _check_at_least("n_genes", n_genes, 1)
     how = CountSettings(**settings)
-    if not 0 <= how.n_effect_genes <= n_genes:
-        raise ValueError(
-            f"n_effect_genes is {how.n_effect_genes}; pass a number from 0 to n_genes, which is {n_genes}."
-        )
+    _check(n_cells >= 1, "n_cells", n_cells, "a whole number of at least 1")
+    _check(n_genes >= 1, "n_genes", n_genes, "a whole number of at least 1")
+    most = f"a number from 0 to n_genes, which is {n_genes}"
+    _check(0 <= how.n_effect_genes <= n_genes, "n_effect_genes", how.n_effect_genes, most)
     sizes = _shares("condition_sizes", how.condition_sizes, (how.n_conditions,))
     proportions = _shares("type_proportions", how.type_proportions, (how.n_conditions, how.n_types))
     how = replace(how, condition_sizes=sizes, type_proportions=proportions)
@@ -215,7 +214,11 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     if how.n_batches > 1:
         shifts = rng.normal(0, how.batch_effect, (how.n_batches, n_genes))
 
-    condition, cell_type = _assign_cells(rng, n_cells, sizes, proportions)
+    # In random order.
+    per_condition = zip(_round_shares(n_cells, sizes), proportions, strict=True)
+    per_group = np.array([_round_shares(*pair) for pair in per_condition])
+    group = rng.permutation(np.repeat(np.arange(per_group.size), per_group.ravel()))
+    condition, cell_type = np.divmod(group, how.n_types)
     batch = rng.permutation(np.arange(n_cells) % how.n_batches)
     response = np.ones(n_cells)
     if how.response_spread > 0:
@@ -227,15 +230,11 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     counts = _draw_counts(rng, how, cells, *(part.astype(np.float32) for part in (profiles, effects, shifts)))
 
     conditions = ["control"] + [f"treated_{k}" for k in range(1, how.n_conditions)]
-    obs = pd.DataFrame(
-        {
-            "condition": pd.Categorical.from_codes(condition, conditions),
-            "cell_type": pd.Categorical.from_codes(cell_type, [f"type_{t}" for t in range(how.n_types)]),
-            "batch": pd.Categorical.from_codes(batch, [f"batch_{b}" for b in range(how.n_batches)]),
-            "response": response,
-        },
-        index=[f"cell_{i}" for i in range(n_cells)],
-    )
+    obs = pd.DataFrame(index=[f"cell_{i}" for i in range(n_cells)])
+    obs["condition"] = pd.Categorical.from_codes(condition, conditions)
+    obs["cell_type"] = pd.Categorical.from_codes(cell_type, [f"type_{t}" for t in range(how.n_types)])
+    obs["batch"] = pd.Categorical.from_codes(batch, [f"batch_{b}" for b in range(how.n_batches)])
+    obs["response"] = response
     var = pd.DataFrame({"is_effect": (effects != 0).any(axis=(0, 1))}, index=[f"gene_{g}" for g in range(n_genes)])
     varm = {f"effect_{conditions[k]}": effects[k].T for k in range(1, how.n_conditions)}
     for name, effect in varm.items():
@@ -243,7 +242,7 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     return AnnData(X=counts, obs=obs, var=var, varm=varm, uns={"simulation": asdict(how) | {"seed": seed}})
 
 
-def _draw_effects(rng: np.random.Generator, n_genes: int, how: CountSettings) -> np.ndarray:
+def _draw_effects(rng: Generator, n_genes: int, how: CountSettings) -> np.ndarray:
     """Return log fold changes (K, T, genes), zero for the control."""
     effects = np.zeros((how.n_conditions, how.n_types, n_genes))
     for k in range(1, how.n_conditions):
@@ -256,16 +255,6 @@ def _draw_effects(rng: np.random.Generator, n_genes: int, how: CountSettings) ->
     return effects
 
 
-def _assign_cells(
-    rng: np.random.Generator, n_cells: int, sizes: np.ndarray, proportions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return condition and type codes (n_cells,), in random order."""
-    per_condition = _round_shares(n_cells, sizes)
-    per_group = np.array([_round_shares(*pair) for pair in zip(per_condition, proportions, strict=True)])
-    group = rng.permutation(np.repeat(np.arange(per_group.size), per_group.ravel()))
-    return np.divmod(group, proportions.shape[1])
-
-
 def _round_shares(total: int, shares: np.ndarray) -> np.ndarray:
     """Split `total` in whole numbers as near `shares` as can be (largest remainders are rounded up)."""
     exact = total * shares
@@ -276,12 +265,7 @@ def _round_shares(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def _draw_counts(
-    rng: np.random.Generator,
-    how: CountSettings,
-    cells: pd.DataFrame,
-    profiles: np.ndarray,
-    effects: np.ndarray,
-    shifts: np.ndarray,
+    rng: Generator, how: CountSettings, cells: pd.DataFrame, profiles: NDArray, effects: NDArray, shifts: NDArray
 ) -> sparse.csr_matrix:
     """Draw the counts block by block, so that memory is that of the sparse result and little more."""
     n_genes = profiles.shape[1]
@@ -329,16 +313,6 @@ def _shares(name: str, shares: Sequence | np.ndarray | None, shape: tuple[int, .
     return values
 
 
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name} is {value}; pass a whole number of at least {least}.")
-
-
-def _check_not_negative(name: str, value: float) -> None:
-    if not 0 <= value < np.inf:
-        raise ValueError(f"{name} is {value}; pass a finite number of at least 0.")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}; pass a number from 0 to 1.")
+def _check(fits: bool, name: str, value: float, wanted: str) -> None:
+    if not fits:
+        raise ValueError(f"{name} is {value}; pass {wanted}.")

@@ -16,8 +16,6 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, s
 
 from .checks import as_codes, as_labelled, as_matrix, check_same_length
 
-_RESTARTS = 10
-
 
 @dataclass(frozen=True)
 class ClusterScore:
@@ -144,7 +142,7 @@ def _kmeans_score(x: ArrayLike, labels: ArrayLike, score: Callable[..., float], 
     def clusters(columns: NDArray) -> NDArray:
         # A collapsed embedding has fewer distinct points than labels; K-means would warn and return as many clusters.
         n_clusters = min(n_labels, len(np.unique(columns, axis=0)))
-        return KMeans(n_clusters, n_init=_RESTARTS, random_state=seed).fit_predict(columns)
+        return KMeans(n_clusters, n_init=10, random_state=seed).fit_predict(columns)
 
     whole = float(score(codes, clusters(points)))
     if points.shape[1] == 1:

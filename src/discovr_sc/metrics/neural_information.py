@@ -55,10 +55,8 @@ def mine(
         As for :func:`knn_mutual_information`.
     given
         Labels to condition on, shape (n,), each on at least 50 rows.
-    hidden
-        Width of the critic's two hidden layers.
-    max_epochs
-        Bound on the passes over the training rows; early stopping usually ends training sooner.
+    hidden, max_epochs
+        Width of the critic's two hidden layers, and most passes over the training rows, if not stopped early.
     seed
         Seed of the split, the critic and the pairing. Torch's global generator is left as it was.
 

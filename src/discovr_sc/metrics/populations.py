@@ -68,11 +68,8 @@ def energy_distance(x: ArrayLike, y: ArrayLike, *, max_cells: int = 1000, seed: 
             raise ValueError(f"{name} has {len(cells)} cells; pass at least 2")
     rng = np.random.default_rng(seed)
     x, y = (cells[rng.permutation(len(cells))[:max_cells]] for cells in (x, y))
-    return float(2 * cdist(x, y).mean() - _mean_distance_within(x) - _mean_distance_within(y))
-
-
-def _mean_distance_within(x: NDArray[np.float64]) -> float:
-    return cdist(x, x).sum() / (len(x) * (len(x) - 1))
+    within_x, within_y = (cdist(cells, cells).sum() / (len(cells) * (len(cells) - 1)) for cells in (x, y))
+    return float(2 * cdist(x, y).mean() - within_x - within_y)
 
 
 def _same_features(**populations: ArrayLike) -> list[NDArray[np.float64]]:

@@ -22,8 +22,7 @@ Kind = Literal["linear", "knn", "boosting", "mlp"]
 Codes = NDArray[np.intp]
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_TEST_SHARE = 0.3
-_NEIGHBOURS = 15
+_TEST_SHARE, _NEIGHBOURS = 0.3, 15
 _LEVEL = 95  # percent, of the interval and of the null's upper bound
 
 
@@ -159,10 +158,8 @@ def _split(codes: Codes, train: ArrayLike | None, seed: int) -> tuple[Codes, Cod
     for where, part, least in (("to fit on", fit_rows, 2), ("held out", test_rows, 1)):
         fewest = int(np.bincount(codes[part], minlength=codes.max() + 1).min())
         if fewest < least:
-            raise ValueError(
-                f"labels has a label with {fewest} cells {where}, where each needs {least}; "
-                "change train, or merge or drop rare labels"
-            )
+            found = f"labels has a label with {fewest} cells {where}, where each needs {least}"
+            raise ValueError(f"{found}; change train, or merge or drop rare labels")
     return fit_rows, test_rows
 
 
