@@ -9,7 +9,7 @@ import numpy as np
 from discovr_sc.experiments import STUDIES, Preset, new_condition
 from discovr_sc.experiments.report import write_report
 from discovr_sc.experiments.runner import run_study
-from discovr_sc.model import query_data
+from discovr_sc.tools import query_data
 
 TINY = Preset(n_train=200, n_eval=80, max_epochs=2, patience=2, batch_size=64)
 

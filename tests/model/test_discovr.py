@@ -181,7 +181,7 @@ def test_normalized_expression(trained, counts):
 def test_marginal_expression_is_that_of_the_decoder_of_z(trained):
     trained.module.z_encoder.raw_scale.weight.data.zero_()
     trained.module.z_encoder.raw_scale.bias.data.fill_(-30.0)  # z is now its mean, to 1e-4
-    batch = next(iter(trained._batches(None, None, 120)))
+    batch = next(iter(trained.batches(None, None, 120)))
     given = trained.module._given(batch)
     with torch.no_grad():
         z = torch.as_tensor(trained.get_latent_representation())
@@ -209,7 +209,7 @@ def test_size_factors_replace_the_total_counts(counts):
     DISCOVR.setup_anndata(counts, "condition", size_factor_key="size")
     model = DISCOVR(counts, n_hidden=8)
     model.train(max_epochs=1, enable_progress_bar=False)
-    batch = next(iter(model._batches(None, None, 10)))
+    batch = next(iter(model.batches(None, None, 10)))
     np.testing.assert_allclose(model.module._given(batch).size_factor, 2 * batch["X"].sum(1, keepdim=True))
 
 

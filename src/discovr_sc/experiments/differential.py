@@ -18,8 +18,8 @@ from discovr_sc.experiments.kang import CONDITION, PRESETS, load_kang
 from discovr_sc.experiments.runner import Run
 from discovr_sc.experiments.study import Method, Preset, Study, Task, Variant
 from discovr_sc.model import DISCOVR
-from discovr_sc.model.differential import N_PSEUDOBULKS
-from discovr_sc.model.replicates import Replicates, expressed, moderated_t
+from discovr_sc.tools.differential import N_PSEUDOBULKS
+from discovr_sc.tools.replicates import Replicates, expressed, moderated_t
 
 DONOR = "donor"
 #: Genes at the top of a ranking that are compared with those at the top of the judge's.
