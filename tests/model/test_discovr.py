@@ -173,7 +173,7 @@ def test_normalized_expression(trained, counts):
     assert several.shape == (4, 10, 20)
     averaged = trained.get_normalized_expression(n_samples=200, indices=np.arange(10))
     assert averaged.shape == (10, 20)
-    assert trained._kind == "full"
+    assert trained._get_transform_batch_gen_kwargs(None)["kind"] == "full"  # nothing is left of the marginal one
     with pytest.raises(ValueError, match="kind='both' is not known"):
         trained.get_normalized_expression(kind="both")
 

@@ -135,6 +135,8 @@ def test_wrong_arguments_raise(model, cells):
     for message, arguments in cases.items():
         with pytest.raises(ValueError, match=message):
             model.differential_expression(**arguments)
+    with pytest.raises(TypeError, match=r"does not take 'n_sample'; .* takes \['by', 'n_samples', 'batch_correction'"):
+        model.differential_expression(n_sample=100)
     with pytest.raises(KeyError, match="groupby 'mood' is not a column"):
         model.differential_expression(groupby="mood")
     controls = cells[(cells.obs["condition"] == "control").to_numpy()].copy()

@@ -112,7 +112,7 @@ def test_posterior_predictive_samples_have_the_data_s_moments(model, cells):
 
 
 def test_likelihood_parameters_are_those_of_the_full_decoder(model, cells):
-    parameters = model.get_likelihood_parameters(n_samples=20, use_mean=True)
+    parameters = model.get_likelihood_parameters(n_samples=20, give_mean=True)
     assert set(parameters) == {"mean", "dispersions"}
     assert all(values.shape == cells.shape for values in parameters.values())
     assert (parameters["dispersions"] > 0).all()

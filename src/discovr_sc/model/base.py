@@ -248,11 +248,11 @@ class DisentangledModel(MinifiedMixin):
     def _n_cats_per_cov(self) -> tuple[int, ...]:
         return tuple(self._state_registry(REGISTRY_KEYS.CAT_COVS_KEY).get("n_cats_per_key", ()))
 
-    def _condition_frequencies(self) -> np.ndarray | None:
+    def _condition_frequencies(self) -> list[float] | None:
         # A loaded model may be given cells of unknown condition; its own frequencies come from the saved state.
         indices = self.condition_indices()[self.is_known()]
         counts = np.bincount(indices, minlength=self.summary_stats.n_labels)
-        return counts / counts.sum() if counts.sum() else None
+        return (counts / counts.sum()).tolist() if counts.sum() else None
 
     @staticmethod
     def _module_summary(settings: dict[str, Any]) -> str:

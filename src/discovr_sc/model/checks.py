@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from numbers import Integral
 from typing import Any
@@ -293,6 +293,13 @@ def check_whole_number(argument: str, value: int, *, at_least: int) -> None:
     """Raise unless an argument is a whole number that is large enough."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
         raise ValueError(f"{argument}={value}; give a whole number of at least {at_least}.")
+
+
+def check_names(function: str, arguments: Iterable[str], known: Sequence[str]) -> None:
+    """Raise where a function is given an argument that it does not take."""
+    for name in arguments:
+        if name not in known:
+            raise TypeError(f"{function} does not take {name!r}; beside those of its signature it takes {list(known)}.")
 
 
 def fingerprint(adata: AnnData) -> str:

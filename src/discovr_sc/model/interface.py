@@ -160,9 +160,9 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         return _Decoding(self, kind)
 
     @classmethod
-    def from_reference(cls, adata: AnnData, reference: Self, **device) -> Self:
+    def from_reference(cls, adata: AnnData, reference: Self, **kwargs) -> Self:
         """A model for cells with new categories that has the state of a trained one (scArches)."""
-        return super().load_query_data(adata, reference, unfrozen=True, **device)
+        return super().load_query_data(adata, reference, unfrozen=True, **kwargs)
 
     # Checks ------------------------------------------------------------------------------------------------------
 

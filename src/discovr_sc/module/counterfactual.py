@@ -212,15 +212,15 @@ class ByAnalogy:
         flat = latents.reshape(-1, latents.shape[-1]).cpu().numpy()
         source = q["y"].repeat(len(flat) // len(q["y"])).cpu().numpy()
         sizes = [own.z.shape[-1], own.w.shape[-1]]
-        analogies = []
+        analogies: list[tuple[Pair, Pair]] = []
         ways = (self._from_target, self._from_own) if self._shared else (self._from_target,)
         for _ in range(math.ceil(N_ANALOGIES / (_n_samples(own.z) * len(ways)))):
             for way in ways:
-                pairs = (
-                    torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
+                target_like, source_like = (
+                    Pair(*torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1))
                     for part in self._draw(flat, source, way)
                 )
-                analogies.append(tuple(Pair(*pair) for pair in pairs))
+                analogies.append((target_like, source_like))
         return Decodable(own, given, analogies)
 
     def _draw(self, points: np.ndarray, source: np.ndarray, way: Callable) -> tuple[np.ndarray, np.ndarray]:

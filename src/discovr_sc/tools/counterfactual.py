@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from anndata import AnnData
-from torch.distributions import Distribution
 
 from discovr_sc.model.checks import check_whole_number
 from discovr_sc.model.conditions import conditions_of
@@ -105,16 +104,18 @@ def predict_counterfactual(
         raise ValueError(f"kind={kind!r} is not known; choose from {list(N_SAMPLES)}.")
     if kind == "counts" and not model.module.likelihood.counts:
         raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
-    by = by or model.counterfactual_ways[0]
-    if cell_type_key is not None and by != "analogy":
-        raise ValueError(f"cell_type_key={cell_type_key!r} does nothing with by={by!r}; leave it out, or by='analogy'.")
+    chosen = by or model.counterfactual_ways[0]
+    if cell_type_key is not None and chosen != "analogy":
+        raise ValueError(
+            f"cell_type_key={cell_type_key!r} does nothing with by={chosen!r}; leave it out, or by='analogy'."
+        )
     n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
     check_whole_number("n_samples", n_samples, at_least=1)
     condition = model.condition_index(target, "target")
     adata = model.validate(adata)
     parts = []
     with seeded(seed):
-        way = way_to(model, condition, by, n_neighbors, cell_type_key)
+        way = way_to(model, condition, chosen, n_neighbors, cell_type_key)
         for tensors in model.batches(adata, indices, batch_size, n_samples=n_samples):
             own, under = own_and_under(model, tensors, condition, way, n_samples)
             px = decode(model, under)
@@ -125,18 +126,15 @@ def predict_counterfactual(
             else:
                 values = px.sample()
             parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
-    settings = {"target": target, "by": by, "n_samples": n_samples}
-    if cell_type_key is not None:
-        settings["cell_type_key"] = cell_type_key
-    if kind == "counts":
-        settings["keep_noise"] = keep_noise
-    units = UNITS[kind if model.module.likelihood.counts else "reconstruction"]
-    uns = {"counterfactual": {"units": units} | settings}
+    settings: dict[str, Any] = {"target": target, "by": chosen, "n_samples": n_samples}
+    settings |= {} if cell_type_key is None else {"cell_type_key": cell_type_key}
+    settings |= {"keep_noise": keep_noise} if kind == "counts" else {}
+    settings["units"] = UNITS[kind if model.module.likelihood.counts else "reconstruction"]
     obs, values = _columns(model, adata, indices, target), np.concatenate(parts)
     tensor_key = model.get_setup_arg("tensor_key")
     if tensor_key is not None:
-        return AnnData(obs=obs, obsm={tensor_key: values}, uns=uns)
-    return AnnData(values, obs=obs, var=adata.var[[]].copy(), uns=uns)
+        return AnnData(obs=obs, obsm={tensor_key: values}, uns={"counterfactual": settings})
+    return AnnData(values, obs=obs, var=adata.var[[]].copy(), uns={"counterfactual": settings})
 
 
 def _columns(model: ModelInterface, adata: AnnData, indices, target: str):
@@ -168,7 +166,7 @@ def way_to(
         )
     check_whole_number("n_neighbors", n_neighbors, at_least=1)
     if by in ("posterior", "prior"):
-        return {"posterior": FromPosterior, "prior": FromPrior}[by]()
+        return FromPosterior() if by == "posterior" else FromPrior()
     moments = moments_by_condition(model, by, condition)
     if by == "neighbors":
         return FromNeighbors(moments, condition, n_neighbors)
@@ -208,13 +206,13 @@ def own_and_under(
     """Samples of what cells are decoded from in their own condition, and in another (None: again their own)."""
     inputs, q = model.infer(tensors, n_samples)
     own = Decodable(Pair(q["z"], q["w"]), inputs["given"])
-    if way is None:
+    if condition is None or way is None:
         return own, own
     with torch.inference_mode():
         return own, way(model.module, inputs["x"], inputs["given"], q, torch.full_like(inputs["y"], condition))
 
 
 @torch.inference_mode()
-def decode(model: ModelInterface, latents: Decodable) -> Distribution:
+def decode(model: ModelInterface, latents: Decodable) -> Any:
     """p(x | .)."""
     return latents.decode(model.module)

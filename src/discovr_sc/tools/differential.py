@@ -16,7 +16,7 @@ from scvi import settings
 from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
-from discovr_sc.model.checks import check_columns, check_whole_number
+from discovr_sc.model.checks import check_columns, check_names, check_whole_number
 from discovr_sc.module.counterfactual import Decodable
 from discovr_sc.tools.counterfactual import decode, own_and_under, way_to
 from discovr_sc.tools.draws import seeded
@@ -32,6 +32,15 @@ LEVEL = 0.95
 #: Draws of all cells' counts that a test over replicates is averaged over.
 N_PSEUDOBULKS = 10
 
+#: Columns that scvi-tools computes, and its names of them.
+SCVI_COLUMNS = {
+    "lfc": "lfc_mean",
+    "lfc_low": f"lfc_confidence_interval_{LEVEL}_min",
+    "lfc_high": f"lfc_confidence_interval_{LEVEL}_max",
+    "lfc_sd": "lfc_std",
+    "scale_target": "scale1",
+    "scale_reference": "scale2",
+} | {name: name for name in ("proba_de", "bayes_factor")}
 COLUMNS = ["group", "gene", "target", "reference", "lfc", "lfc_low", "lfc_high", "lfc_sd", "proba_de", "bayes_factor"]
 COLUMNS += ["is_de", "scale_target", "scale_reference", "n_target", "n_reference"]
 
@@ -60,12 +69,7 @@ class Drawing:
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> Drawing:
         """From the user's arguments."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in arguments if name not in known]
-        if unknown:
-            raise TypeError(
-                f"differential_expression does not take {unknown[0]!r}; beside its others it takes {known}."
-            )
+        check_names("differential_expression", arguments, [field.name for field in fields(cls)])
         check_whole_number("n_samples", arguments.get("n_samples", cls.n_samples), at_least=2)
         return cls(**arguments)
 
@@ -179,7 +183,7 @@ def differential_expression(
     pair = _compared(model, target, reference)
     names = dict(zip(("target", "reference"), (str(model.conditions[k]) for k in pair), strict=True))
     adata = model.validate(adata)
-    ways = {}
+    ways: dict[int | None, Callable] = {}
     if mode == "counterfactual":
         with seeded(draw.seed):
             ways = {condition: way_to(model, condition, draw.by) for condition in pair}
@@ -300,11 +304,10 @@ class ExpressionSampler:
 
     def _shuffle_batches(self, rng: np.random.Generator) -> None:
         """Have cells decoded in batches drawn uniformly, the same for the samples of a pair."""
+        n_batch = self.model.summary_stats.n_batch
         for i, first in enumerate(self.latents[0]):
             batch = first.given.cats[-1]
-            drawn = torch.as_tensor(
-                rng.integers(self.model.summary_stats.n_batch, size=batch.shape), device=batch.device
-            )
+            drawn = torch.as_tensor(rng.integers(n_batch, size=batch.shape), device=batch.device)
             for latents in self.latents:
                 given = latents[i].given
                 latents[i] = latents[i]._replace(given=given._replace(cats=(*given.cats[:-1], drawn)))
@@ -316,39 +319,17 @@ class ExpressionSampler:
 
 
 def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocount: float) -> pd.DataFrame:
-    manager = sampler.model.get_anndata_manager(adata, required=True)
-    computation = DifferentialComputation(sampler, None, manager)
-    n_samples = sum(len(latents.own.z) for latents in sampler.latents[0])
+    computation = DifferentialComputation(sampler, None, sampler.model.get_anndata_manager(adata, required=True))
+    how = {"mode": "change", "use_observed_batches": True, "cred_interval_lvls": [LEVEL]}
+    how |= {"delta": delta, "pseudocounts": pseudocount / 1e4}
+    block = max(1, MAX_FLOATS // sum(len(latents.own.z) for latents in sampler.latents[0]))
     tables = []
-    block = max(1, MAX_FLOATS // n_samples)
     for start in range(0, adata.n_vars, block):
         sampler.genes = slice(start, start + block)
-        result = computation.get_bayes_factors(
-            [0],
-            [1],
-            mode="change",
-            use_observed_batches=True,
-            delta=delta,
-            pseudocounts=pseudocount / 1e4,
-            cred_interval_lvls=[LEVEL],
-        )
-        tables.append(
-            pd.DataFrame(
-                {
-                    "gene": adata.var_names[sampler.genes],
-                    "lfc": result["lfc_mean"],
-                    "abs_lfc": np.abs(result["lfc_mean"]),
-                    "lfc_low": result[f"lfc_confidence_interval_{LEVEL}_min"],
-                    "lfc_high": result[f"lfc_confidence_interval_{LEVEL}_max"],
-                    "lfc_sd": result["lfc_std"],
-                    "proba_de": result["proba_de"],
-                    "bayes_factor": result["bayes_factor"],
-                    "scale_target": result["scale1"],
-                    "scale_reference": result["scale2"],
-                }
-            )
-        )
-    return pd.concat(tables, ignore_index=True)
+        result = computation.get_bayes_factors([0], [1], **how)
+        columns = {name: result[theirs] for name, theirs in SCVI_COLUMNS.items()}
+        tables.append(pd.DataFrame({"gene": adata.var_names[sampler.genes]} | columns))
+    return pd.concat(tables, ignore_index=True).assign(abs_lfc=lambda table: table["lfc"].abs())
 
 
 def _replicates(adata: AnnData, key: str | None, group: str, populations: Sequence[Population]) -> Replicates | None:

@@ -97,7 +97,8 @@ def get_condition_effect(
     rows = row_numbers(indices, adata.n_obs)
 
     tails = [(1 - level) / 2, (1 + level) / 2]
-    scores, parts = [], {"X": [], "low": [], "high": []}
+    scores: list[np.ndarray] = []
+    parts: dict[str, list[np.ndarray]] = {"X": [], "low": [], "high": []}
     against = "marginal" if reference is None else "reference"
     moments = {name: StandardScaler() for name in ("data", "full", against, "lfc")}
     counts, _ = find_data(adata, model.get_setup_arg("layer"), None)
@@ -133,14 +134,15 @@ def _full_and_other(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Full expression, and marginal or counterfactual expression from the same z, in counts per 10,000."""
     own, under = own_and_under(model, tensors, condition, way, n_samples)
-    full = own.decode(model.module)
+    px = own.decode(model.module)
     other = model.module.decode_marginal(own.own.z, own.given) if way is None else under.decode(model.module)
     if isinstance(other, torch.Tensor):
         # A method without a decoder of z alone averages normalised expression itself.
-        full = model.module.likelihood.reconstruction(full)
+        expression = model.module.likelihood.reconstruction(px), other
     else:
-        full, other = _expected_shares(full), _expected_shares(other)
-    return COUNTS_PER_CELL * full.cpu(), COUNTS_PER_CELL * other.cpu()
+        expression = _expected_shares(px), _expected_shares(other)
+    full, other = (COUNTS_PER_CELL * values.cpu() for values in expression)
+    return full, other
 
 
 def _expected_shares(px: Distribution) -> torch.Tensor:

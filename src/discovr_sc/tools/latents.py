@@ -63,6 +63,10 @@ def get_latent_representation(
     model.check_trained()
     if kind not in ("z", "w", "zw"):
         raise ValueError(f"kind={kind!r} is not known; choose 'z', 'w' or 'zw'.")
+    if "w" in kind and "w" not in model.latents:
+        raise ValueError(
+            f"kind={kind!r}: {type(model).__name__} has no w, the condition itself stands in its place; use kind='z'."
+        )
     by_moments = return_dist or use_mean
     if dataloader is None:
         sparse = by_moments and model.module.reads_sparse(kind)

@@ -83,9 +83,9 @@ def load_query_data(
             "folder."
         )
     reference_model.check_trained()
-    if inplace_subset_query_vars:
-        adata._inplace_subset_var(reference_model.get_var_names())
-    model = model_cls.from_reference(adata, reference_model, **place)
+    model = model_cls.from_reference(
+        adata, reference_model, inplace_subset_query_vars=inplace_subset_query_vars, **place
+    )
     is_new = grow(reference_model.module, model.module)
     if not is_new and not unfrozen:
         raise ValueError(
@@ -157,13 +157,8 @@ def add_condition(
 
     Examples
     --------
-    >>> from discovr_sc import DISCOVR, data
-    >>> adata = data.simulate_counts(n_cells=300, n_genes=50, n_conditions=3)
-    >>> is_new = adata.obs["condition"] == "treated_2"
-    >>> old, new = adata[~is_new].copy(), adata[is_new].copy()
-    >>> DISCOVR.setup_anndata(old, condition_key="condition")
-    >>> model = DISCOVR(old)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
+    >>> new = adata[:40].copy()
+    >>> new.obs["condition"] = "treated_2"
     >>> extended = model.add_condition(new, max_epochs=1, enable_progress_bar=False)
     >>> list(extended.conditions), list(model.conditions)
     (['control', 'treated_1', 'treated_2'], ['control', 'treated_1'])

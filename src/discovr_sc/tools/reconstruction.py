@@ -12,10 +12,13 @@ from anndata import AnnData
 from scvi.model.base import RNASeqMixin
 from scvi.utils import unsupported_if_adata_minified
 
-from discovr_sc.model.checks import check_gene_list, check_whole_number
+from discovr_sc.model.checks import check_gene_list, check_names, check_whole_number
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface, ReconstructionKind
+
+#: Arguments of scvi-tools' ``get_normalized_expression`` that ours hands on.
+RARER = ("n_samples_overall", "weights", "return_numpy", "silent", "dataloader")
 
 
 def get_normalized_expression(
@@ -67,6 +70,7 @@ def get_normalized_expression(
     """
     model.check_of_genes("get_normalized_expression", instead="; use get_reconstruction")
     _check(model, kind)
+    check_names("get_normalized_expression", kwargs, RARER)
     if kwargs.get("weights") == "importance":
         raise ValueError("weights='importance' is for one latent with a normal prior; use weights='uniform'.")
     if kind == "marginal" and library_size == "latent" and not model.module.has_z_likelihood:

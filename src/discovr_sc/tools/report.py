@@ -65,9 +65,9 @@ def disentanglement_report(
             "the report tells training cells from held-out ones and so needs the AnnData that the model was trained "
             "on; load the model with it."
         )
-    columns = _conditions(model) | (
-        {} if cell_type_key is None else {cell_type_key: _shared_labels(adata, cell_type_key)}
-    )
+    columns = _conditions(model)
+    if cell_type_key is not None:
+        columns[cell_type_key] = _cell_types(adata, cell_type_key)
     splits = list(_splits(model))
     labels = {key: _without_rare(key, column, splits) for key, column in columns.items()}
     with seeded(seed):
@@ -98,7 +98,7 @@ def _conditions(model: ModelInterface) -> dict[str, pd.Series]:
     return {name: conditions_of(model.adata.obs, key, unknown).of_cells for name, key in columns.items()}
 
 
-def _shared_labels(adata: AnnData, key: str) -> pd.Series:
+def _cell_types(adata: AnnData, key: str) -> pd.Series:
     if key not in adata.obs:
         raise KeyError(f"cell_type_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
     if adata.obs[key].isna().any():
@@ -144,15 +144,14 @@ def _probe_rows(x, y, train, cells, kinds, seed) -> Iterator[dict[str, Any]]:
     rows = cells if train is None else np.union1d(train, cells)
     x, y = x[rows], y[rows]
     train = None if train is None else np.flatnonzero(np.isin(rows, train))
-    best = None
+    found = []
     for kind in kinds:
         result = metrics.probe(x, y, kind=kind, train=train, seed=seed)
         interval = {"low": result.low, "high": result.high, "null_high": result.null_high}
-        row = {"value": result.accuracy} | interval
-        best = row if best is None or row["value"] > best["value"] else best
-        yield {"metric": f"probe_{kind}"} | row
-    if best is not None:
-        yield {"metric": "probe_best"} | best
+        found.append({"metric": f"probe_{kind}", "value": result.accuracy} | interval)
+    yield from found
+    if found:
+        yield max(found, key=lambda row: row["value"]) | {"metric": "probe_best"}
 
 
 def _cluster_rows(x, y, seed) -> Iterator[dict[str, Any]]:
