@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from discovr_sc import DISCOVR, DIVA, data
-from discovr_sc.model.conditions import condition_labels
+from discovr_sc.model.conditions import conditions_of
 
 QUIET = {"enable_progress_bar": False}
 
@@ -25,11 +25,35 @@ def small(adata, condition_key, epochs=2, cls=DISCOVR, **setup):
 
 def test_labels_of_several_keys_are_joined_in_order():
     obs = pd.DataFrame({"dose": pd.Categorical(["low", "high", "low", None], ["low", "high"]), "donor": [2, 1, 1, 1]})
-    labels = condition_labels(obs, ["dose", "donor"])
-    assert labels.tolist()[:3] == ["low & 2", "high & 1", "low & 1"]
-    assert labels.isna().tolist() == [False, False, False, True]
-    assert list(labels.cat.categories) == ["low & 1", "low & 2", "high & 1"]
-    assert condition_labels(obs, "donor").tolist() == [2, 1, 1, 1]
+    of_cells, table = conditions_of(obs, ["dose", "donor"])
+    assert of_cells.tolist()[:3] == ["low & 2", "high & 1", "low & 1"]
+    assert of_cells.isna().tolist() == [False, False, False, True]
+    assert list(of_cells.cat.categories) == ["low & 1", "low & 2", "high & 1"]
+    assert table == {"low & 1": ["low", "1"], "low & 2": ["low", "2"], "high & 1": ["high", "1"]}
+    assert conditions_of(obs, "donor").of_cells.tolist() == [2, 1, 1, 1]
+
+
+def test_labels_may_have_what_joins_them(counts, tmp_path):
+    """A name is for show: what it is made of is kept in a table."""
+    counts.obs["drug"] = ["A & B", "A", "B"] * 40
+    counts.obs["hour"] = ["1 & 2"] * 60 + ["3"] * 60
+    model = small(counts, ["drug", "hour"])
+    assert list(model.conditions)[:4] == ["A & 1 & 2", "A & 3", "A & B & 1 & 2", "A & B & 3"]
+    model.save(tmp_path / "model")
+    for asked in (model, DISCOVR.load(tmp_path / "model", counts.copy())):
+        by_drug, by_hour = (asked.predict_condition(key=key, n_samples=2) for key in ("drug", "hour"))
+        assert list(by_drug.columns) == ["A", "A & B", "B"]
+        assert list(by_hour.columns) == ["1 & 2", "3"]
+        np.testing.assert_allclose(by_drug.sum(axis=1), 1, rtol=1e-5)
+        moved = asked.predict_counterfactual(target="A & B & 1 & 2", indices=[1, 100])
+        assert list(moved.obs["source_condition"]) == ["A & 1 & 2", "A & 3"]
+        assert set(moved.obs["drug"]) == {"A & B"} and set(moved.obs["hour"]) == {"1 & 2"}
+        assert set(asked.get_latent_representation(moved, kind="w").shape) == {2, 3}
+    # a combination whose name the model has for another one
+    query = counts[counts.obs["drug"] == "A & B"].copy()
+    query.obs["drug"], query.obs["hour"] = "A", "B & 3"
+    with pytest.raises(ValueError, match=r"has the labels \['A', 'B & 3'\], whose name 'A & B & 3' the model has for"):
+        model.get_latent_representation(query)
 
 
 def test_several_keys_through_setup_save_queries_and_report(counts, tmp_path):
@@ -76,13 +100,13 @@ def test_several_keys_through_setup_save_queries_and_report(counts, tmp_path):
         ([], "empty list; name at least one column"),
         (["condition", "condition"], "names a column twice"),
         (["condition", "age"], "'age' holds 120 different numbers"),
-        (["condition", "odd"], "'odd' has a label with ' & '"),
+        (["odd", "even"], r"labels \['a', 'b & c'\] and \['a & b', 'c'\] make one name, 'a & b & c'"),
         (["condition", "lane"], "batch_key and condition_key both name 'lane'"),
         (["condition", "rare"], "has one cell only of 'control & r'"),
     ],
 )
 def test_keys_that_cannot_be_joined(counts, keys, message):
-    counts.obs["odd"] = ["a & b", "c"] * 60
+    counts.obs["odd"], counts.obs["even"] = ["a & b", "a"] * 60, ["c", "b & c"] * 60
     first = counts.obs_names[(counts.obs["condition"] == "control").to_numpy()][0]
     counts.obs["rare"] = np.where(counts.obs_names == first, "r", "s")
     with pytest.raises(ValueError, match=message):
@@ -139,7 +163,7 @@ def test_a_cell_of_unknown_condition_has_the_terms_of_z_alone(counts, prior):
 
     def terms(tensors):
         torch.manual_seed(0)
-        inputs = module._get_inference_input(tensors, draw_unknown=False)
+        inputs = module.inference_input(tensors, draw_unknown=False)
         q = module.inference(**inputs, use_mean=True)
         p = module.generative(q, inputs["given"])
         return module.loss(tensors, q, p).extra_metrics

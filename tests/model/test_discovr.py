@@ -182,7 +182,7 @@ def test_normalized_expression(trained, counts):
     assert several.shape == (4, 10, 20)
     averaged = trained.get_normalized_expression(n_samples=200, indices=np.arange(10))
     assert averaged.shape == (10, 20)
-    assert trained._kind == "full"
+    assert trained._get_transform_batch_gen_kwargs(None)["kind"] == "full"  # nothing is left of the marginal one
     with pytest.raises(ValueError, match="kind='both' is not known"):
         trained.get_normalized_expression(kind="both")
 
@@ -190,7 +190,7 @@ def test_normalized_expression(trained, counts):
 def test_marginal_expression_is_that_of_the_decoder_of_z(trained):
     trained.module.z_encoder.raw_scale.weight.data.zero_()
     trained.module.z_encoder.raw_scale.bias.data.fill_(-30.0)  # z is now its mean, to 1e-4
-    batch = next(iter(trained._batches(None, None, 120)))
+    batch = next(iter(trained.batches(None, None, 120)))
     given = trained.module.given(batch)
     with torch.no_grad():
         z = torch.as_tensor(trained.get_latent_representation())
@@ -218,7 +218,7 @@ def test_size_factors_replace_the_total_counts(counts):
     DISCOVR.setup_anndata(counts, "condition", size_factor_key="size")
     model = DISCOVR(counts, n_hidden=8)
     model.train(max_epochs=1, enable_progress_bar=False)
-    batch = next(iter(model._batches(None, None, 10)))
+    batch = next(iter(model.batches(None, None, 10)))
     np.testing.assert_allclose(model.module.given(batch).size_factor, 2 * batch["X"].sum(1, keepdim=True))
 
 

@@ -94,7 +94,7 @@ def test_hcsvae():
 def test_hcsvae_infers_z_and_w_from_u_alone():
     module, tensors = build(HCSVAEModule, prior="separable")
     module.eval()
-    inputs = module._get_inference_input(tensors)
+    inputs = module.inference_input(tensors)
     first = module.inference(**inputs, use_mean=True)
     torch.testing.assert_close(first["z"], module.z_encoder(first["u"]).loc)
     torch.testing.assert_close(first["w"], module.w_encoder(first["u"], torch.as_tensor(Y).reshape(-1, 1)).loc)
@@ -212,7 +212,7 @@ def test_importance_weights_have_every_latent_once(module_cls):
     prior = {"CSVAEModule": "separable", "HCSVAEModule": "separable", "CVAEModule": "standard"}
     module, tensors = build(module_cls, prior=prior.get(module_cls.__name__, "learned"))
     module.eval()
-    inputs = module._get_inference_input(tensors)
+    inputs = module.inference_input(tensors)
     with torch.no_grad():
         q = module.inference(**inputs)
         p = module.joint(q, inputs["given"])

@@ -202,7 +202,7 @@ def test_warm_up_of_the_kl_terms(counts):
 def test_in_a_warm_up_z_learns_as_much_of_its_own_reconstruction_as_of_the_kl_terms(counts, kl_weight):
     model = small_model(counts)
     module, batch = model.module, next(iter(model._make_data_loader(counts, batch_size=60)))
-    q = module.inference(**module._get_inference_input(batch))
+    q = module.inference(**module.inference_input(batch))
     given = module.given(batch)
 
     def gradients(**kwargs):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from anndata import AnnData
-from scvi import REGISTRY_KEYS
+from scvi import REGISTRY_KEYS, settings
 from scvi.data import AnnDataManager
 from scvi.data.fields import (
     CategoricalJointObsField,
@@ -17,55 +17,59 @@ from scvi.data.fields import (
     NumericalJointObsField,
     NumericalObsField,
 )
-from scvi.model.base import RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import (
-    check_counts,
-    check_query,
-    check_setup,
-    check_unit_interval,
-    check_whole_number,
-    find_data,
-    fingerprint,
-)
-from discovr_sc.model.conditions import condition_keys
-from discovr_sc.model.counterfactual import CounterfactualMixin
-from discovr_sc.model.differential import DifferentialMixin
-from discovr_sc.model.effects import EffectMixin
+from discovr_sc.model.checks import check_query, check_setup, check_whole_number, fingerprint
+from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import ConditionField, TensorField
 from discovr_sc.model.minified import MinifiedMixin
-from discovr_sc.model.queries import QueryMixin
-from discovr_sc.model.query_data import QueryDataMixin
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
+from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
 
-class DisentangledModel(
-    QueryMixin,
-    QueryDataMixin,
-    CounterfactualMixin,
-    DifferentialMixin,
-    EffectMixin,
-    UnsupervisedTrainingMixin,
-    RNASeqMixin,
-    VAEMixin,
-    MinifiedMixin,
-):
+class DisentangledModel(MinifiedMixin):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]
     _training_plan_cls = AdversarialPlan
     _train_runner_cls = InterruptibleTrainRunner
     _data_splitter_cls = Splitter
-    #: Latents that the method has.
-    latents: ClassVar[tuple[str, ...]] = ("z", "w")
     #: Name of the method in the paper's tables.
     _paper_name: ClassVar[str]
     #: Settings of the training plan that differ from its defaults, for ``"counts"`` and for ``"vectors"`` and images.
     _plan_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    # Questions, each answered by a function over the model -----------------------------------------------------
+
+    get_latent_representation = latents.get_latent_representation
+    predict_condition = latents.predict_condition
+    get_normalized_expression = reconstruction.get_normalized_expression
+    posterior_predictive_sample = reconstruction.posterior_predictive_sample
+    get_reconstruction = reconstruction.get_reconstruction
+    get_reconstruction_error = reconstruction.get_reconstruction_error
+    get_marginal_ll = reconstruction.get_marginal_ll
+    get_latent_library_size = reconstruction.get_latent_library_size
+    disentanglement_report = report.disentanglement_report
+    predict_counterfactual = counterfactual.predict_counterfactual
+    differential_expression = differential.differential_expression
+    get_condition_effect = effects.get_condition_effect
+    load_query_data = classmethod(query_data.load_query_data)
+    prepare_query_anndata = staticmethod(query_data.prepare_query_anndata)
+    add_condition = query_data.add_condition
+
+    def get_elbo(self, *args, **kwargs):
+        """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell.
+
+        Examples
+        --------
+        >>> bool(model.get_elbo() < 0)
+        True
+        """
+        self.check_trained()
+        return super().get_elbo(*args, **kwargs)
 
     # Setup and construction ------------------------------------------------------------------------------------
 
@@ -141,8 +145,7 @@ class DisentangledModel(
             data_field = TensorField(REGISTRY_KEYS.X_KEY, tensor_key)
         fields = [
             data_field,
-            # scvi-tools' labels slot: its batch slot stays free for a real batch.
-            ConditionField(REGISTRY_KEYS.LABELS_KEY, condition_key, unlabeled_category),
+            ConditionField(CONDITION_SLOT, condition_key, unlabeled_category),
             CategoricalObsField(REGISTRY_KEYS.BATCH_KEY, batch_key),
             NumericalObsField(REGISTRY_KEYS.SIZE_FACTOR_KEY, size_factor_key, required=False),
             CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
@@ -226,7 +229,7 @@ class DisentangledModel(
         )
         self.module.minified_data_type = self.minified_data_type
         if adata is not None:
-            self._check_data(adata)
+            self.check_values(adata)
         self._model_summary_string = (
             f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
             f"({', '.join(map(str, self.conditions))}) with "
@@ -235,21 +238,6 @@ class DisentangledModel(
         if isinstance(settings.get("weights"), Weights):
             settings["weights"] = asdict(settings["weights"])  # saved models hold plain values
         self.init_params_ = self._get_init_params(locals())
-
-    @property
-    def conditions(self) -> np.ndarray:
-        """Names of the conditions, in the order of their codes."""
-        return self._state_registry(REGISTRY_KEYS.LABELS_KEY)[ConditionField.CATEGORICAL_MAPPING_KEY]
-
-    @property
-    def condition_key(self) -> str:
-        """Column of ``obs`` with the condition; for several columns the one that joins them."""
-        return self._state_registry(REGISTRY_KEYS.LABELS_KEY)[ConditionField.ORIGINAL_ATTR_KEY]
-
-    @property
-    def condition_keys(self) -> list[str]:
-        """Columns of ``obs`` that make the condition."""
-        return condition_keys(self.registry["setup_args"]["condition_key"])
 
     def _state_registry(self, key: str) -> dict:
         return self.registry["field_registries"][key]["state_registry"]
@@ -264,25 +252,11 @@ class DisentangledModel(
     def _n_cats_per_cov(self) -> tuple[int, ...]:
         return tuple(self._state_registry(REGISTRY_KEYS.CAT_COVS_KEY).get("n_cats_per_key", ()))
 
-    def _condition_codes(self) -> np.ndarray:
-        return self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
-
-    def _condition_frequencies(self) -> np.ndarray | None:
-        codes = self._condition_codes()
+    def _condition_frequencies(self) -> list[float] | None:
         # A loaded model may be given cells of unknown condition; its own frequencies come from the saved state.
-        counts = np.bincount(codes[codes >= 0], minlength=self.summary_stats.n_labels)
-        return counts / counts.sum() if counts.sum() else None
-
-    def _check_data(self, adata: AnnData) -> None:
-        """Check that the values fit the likelihood; minified data have none."""
-        if minify_type(adata) is not None:
-            return
-        arguments = self.registry["setup_args"]
-        matrix, place = find_data(adata, arguments["layer"], arguments["tensor_key"])
-        if self.module.likelihood.counts:
-            check_counts(matrix, place)
-        elif self.module.likelihood.unit_interval:
-            check_unit_interval(matrix, place)
+        indices = self.condition_indices()[self.is_known()]
+        counts = np.bincount(indices, minlength=self.summary_stats.n_labels)
+        return (counts / counts.sum()).tolist() if counts.sum() else None
 
     # Training --------------------------------------------------------------------------------------------------
 
@@ -334,7 +308,7 @@ class DisentangledModel(
             check_whole_number("max_epochs", max_epochs, at_least=1)
         if self.minified_data_type is not None:
             raise ValueError("The model's data are minified; load it with the data that it was trained on to train it.")
-        if self.adata is not None and not self.module.has_z_likelihood and (self._condition_codes() < 0).any():
+        if self.adata is not None and not self.module.has_z_likelihood and not self.is_known().all():
             raise ValueError(
                 f"adata has cells of unknown condition; {type(self).__name__} has no likelihood of x given z alone to "
                 "train on them. Drop these cells."
@@ -359,23 +333,6 @@ class DisentangledModel(
             self.module.fit_condition_means(datamodule.train_dataloader())
             return
         if self.trainable_ is None:
-            labelled = self.train_indices[self._condition_codes()[self.train_indices] >= 0]
-            self.module.fit_condition_means(self._make_data_loader(self.adata, indices=labelled))
+            known = self.train_indices[self.is_known()[self.train_indices]]
+            self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
         self.trained_on_ = fingerprint(self.adata)
-
-    def _has_training_data(self) -> bool:
-        """Whether the model's data are those that it was trained on."""
-        return self.adata is not None and self.trained_on_ == fingerprint(self.adata)
-
-    def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
-        if adata is None and self.adata is None:
-            raise ValueError("The model was loaded without data; pass adata.")
-        if adata is not None and adata is not self.adata:
-            check_query(adata, self.registry)
-            self._check_data(adata)
-        has_own_data = self.adata is not None
-        adata = super()._validate_anndata(adata, copy_if_view)
-        if not has_own_data:
-            # scvi-tools takes the first cells that such a model is asked about for its own data.
-            self._adata = None
-        return adata

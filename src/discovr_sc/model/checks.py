@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from numbers import Integral
 from typing import Any
@@ -17,7 +17,7 @@ from scvi import REGISTRY_KEYS, settings
 
 from discovr_sc._scvi import is_count_matrix
 from discovr_sc.errors import InputTypeError, MissingKeyError
-from discovr_sc.model.conditions import SEPARATOR, condition_keys, condition_labels
+from discovr_sc.model.conditions import condition_keys, conditions_of, known_conditions
 
 #: A column of that many different floats is a measurement, not a condition.
 MANY_NUMBERS = 20
@@ -43,13 +43,21 @@ def check_query(
     _check_covariates(adata, arguments)
     check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
     condition_key = arguments["condition_key"]
-    if not extend_conditions and all(key in adata.obs for key in condition_keys(condition_key)):
-        labels = condition_labels(adata.obs, condition_key, arguments.get("unlabeled_category"))
-        fix = (
-            "Rename the category, leave it missing (NaN) where the condition is unknown, drop these cells, or teach "
-            "the model the new condition with add_condition."
-        )
-        check_known_categories(labels, condition_key, states[REGISTRY_KEYS.LABELS_KEY]["categorical_mapping"], fix)
+    if all(key in adata.obs for key in condition_keys(condition_key)):
+        found = conditions_of(adata.obs, condition_key, arguments.get("unlabeled_category"))
+        known_table = known_conditions(registry)
+        for condition, labels in known_table.items():
+            if found.table.get(condition, labels) != labels:
+                raise ValueError(
+                    f"adata.obs[{condition_key!r}] has the labels {found.table[condition]}, whose name {condition!r} "
+                    f"the model has for {labels}; rename one of them."
+                )
+        if not extend_conditions:
+            fix = (
+                "Rename the category, leave it missing (NaN) where the condition is unknown, drop these cells, or "
+                "teach the model the new condition with add_condition."
+            )
+            check_known_categories(found.of_cells, condition_key, list(known_table), fix)
     known = {}
     if not extend_categories:
         if arguments["batch_key"] is not None:
@@ -66,21 +74,21 @@ def check_new_conditions(adata: AnnData, registry: dict) -> None:
     keys = condition_keys(arguments["condition_key"])
     check_columns(adata, keys, "condition_key")
     check_query(adata, registry, extend_conditions=True, extend_categories=True)
-    labels = condition_labels(adata.obs, arguments["condition_key"], arguments.get("unlabeled_category"))
-    n_missing = int(labels.isna().sum())
+    of_cells, _ = conditions_of(adata.obs, arguments["condition_key"], arguments.get("unlabeled_category"))
+    n_missing = int(of_cells.isna().sum())
     if n_missing:
         raise ValueError(
             f"condition_key {arguments['condition_key']!r} has no label for {n_missing} of {adata.n_obs} cells; new "
             "conditions are learned from cells that have one. Drop the others."
         )
-    known = registry["field_registries"][REGISTRY_KEYS.LABELS_KEY]["state_registry"]["categorical_mapping"]
-    old = [name for name in labels.cat.categories if name in set(known)]
+    known = known_conditions(registry)
+    old = [name for name in of_cells.cat.categories if name in known]
     if old:
         raise ValueError(
             f"adata has cells of {old[0]!r}, which the model knows; give cells of new conditions only, and old ones as "
             "old_cells=..."
         )
-    counts = labels.value_counts()
+    counts = of_cells.value_counts()
     if counts.empty or counts.min() < MIN_NEW_CELLS:
         few = f"{counts.min()} cells of {counts.idxmin()!r}" if len(counts) else "no cells"
         raise ValueError(f"adata has {few}; a new condition needs at least {MIN_NEW_CELLS}.")
@@ -125,20 +133,15 @@ def check_condition(adata: AnnData, condition_key: str | Sequence[str], unlabele
                 f"condition_key {key!r} holds {values.nunique()} different numbers; conditions are categories: cut the "
                 "column into groups, or give another."
             )
-        if len(keys) > 1 and values.astype(str).str.contains(SEPARATOR, regex=False).any():
-            raise ValueError(
-                f"condition_key {key!r} has a label with {SEPARATOR!r}, which joins keys; rename the label."
-            )
-    labels = condition_labels(adata.obs, condition_key, unlabeled_category)
-    n_missing = int(labels.isna().sum())
+    of_cells, _ = conditions_of(adata.obs, condition_key, unlabeled_category)
+    n_missing = int(of_cells.isna().sum())
     if n_missing and unlabeled_category is None:
         raise ValueError(
             f"condition_key {condition_key!r} has no label for {n_missing} of {adata.n_obs} cells; drop them "
             f"(adata[adata.obs[{keys}].notna().all(axis=1)].copy()), fill in their condition, or say with "
             "unlabeled_category=... that it is unknown."
         )
-    counts = labels.value_counts()
-    counts = counts[counts > 0]
+    counts = of_cells.value_counts()
     if len(counts) < 2:
         has = f"one category, {counts.index[0]!r}" if len(counts) else "no label at all"
         raise ValueError(
@@ -291,6 +294,13 @@ def check_whole_number(argument: str, value: int, *, at_least: int) -> None:
     """Raise unless an argument is a whole number that is large enough."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
         raise ValueError(f"{argument}={value}; give a whole number of at least {at_least}.")
+
+
+def check_names(function: str, arguments: Iterable[str], known: Sequence[str]) -> None:
+    """Raise where a function is given an argument that it does not take."""
+    for name in arguments:
+        if name not in known:
+            raise TypeError(f"{function} does not take {name!r}; beside those of its signature it takes {list(known)}.")
 
 
 def fingerprint(adata: AnnData) -> str:

@@ -12,7 +12,7 @@ from scvi import settings
 from scvi.data.fields import CategoricalObsField, ObsmField
 
 from discovr_sc.model.checks import check_condition
-from discovr_sc.model.conditions import JOINT_COLUMN, condition_keys, condition_labels
+from discovr_sc.model.conditions import JOINT_COLUMN, TABLE_KEY, Conditions, condition_keys, conditions_of
 
 
 class ConditionField(CategoricalObsField):
@@ -36,11 +36,12 @@ class ConditionField(CategoricalObsField):
         self._unlabeled_category = unlabeled_category
 
     def register_field(self, adata: AnnData) -> dict:
-        """Register the categories that occur."""
-        labels = self._write_labels(adata)
-        adata.obs[self.attr_key] = labels.cat.codes
+        """Register the conditions that occur."""
+        found = self._find(adata)
+        adata.obs[self.attr_key] = found.of_cells.cat.codes
         return {
-            self.CATEGORICAL_MAPPING_KEY: labels.cat.categories.to_numpy(copy=True),
+            self.CATEGORICAL_MAPPING_KEY: found.of_cells.cat.categories.to_numpy(copy=True),
+            TABLE_KEY: list(found.table.values()),
             self.ORIGINAL_ATTR_KEY: self._original_attr_key,
         }
 
@@ -52,7 +53,7 @@ class ConditionField(CategoricalObsField):
         self, state_registry: dict, adata_target: AnnData, extend_conditions: bool = False, **kwargs
     ) -> dict:
         """Transfer the field to a query, where missing labels and a missing column mean an unknown condition."""
-        mapping = state_registry[self.CATEGORICAL_MAPPING_KEY]
+        state = dict(state_registry)
         absent = [key for key in condition_keys(self._condition_key) if key not in adata_target.obs]
         if absent:
             warnings.warn(
@@ -60,20 +61,23 @@ class ConditionField(CategoricalObsField):
                 UserWarning,
                 stacklevel=settings.warnings_stacklevel,
             )
-            codes = np.full(adata_target.n_obs, self.UNKNOWN)
-        else:
-            labels = self._write_labels(adata_target)
-            if extend_conditions:
-                mapping = np.concatenate([mapping, labels.cat.categories.difference(mapping)])
-            codes = pd.Categorical(labels, categories=mapping).codes
-        adata_target.obs[self.attr_key] = codes
-        return dict(state_registry) | {self.CATEGORICAL_MAPPING_KEY: mapping}
+            adata_target.obs[self.attr_key] = np.full(adata_target.n_obs, self.UNKNOWN)
+            return state
+        of_cells, table = self._find(adata_target)
+        if extend_conditions:
+            old = state[self.CATEGORICAL_MAPPING_KEY]
+            new = of_cells.cat.categories.difference(old)
+            state[self.CATEGORICAL_MAPPING_KEY] = np.concatenate([old, new])
+            state[TABLE_KEY] = [*state.get(TABLE_KEY, [[name] for name in old]), *(table[name] for name in new)]
+        adata_target.obs[self.attr_key] = pd.Categorical(of_cells, categories=state[self.CATEGORICAL_MAPPING_KEY]).codes
+        return state
 
-    def _write_labels(self, adata: AnnData) -> pd.Series:
-        labels = condition_labels(adata.obs, self._condition_key, self._unlabeled_category)
+    def _find(self, adata: AnnData) -> Conditions:
+        """The conditions of an AnnData; those of several columns are written to a column of their own."""
+        found = conditions_of(adata.obs, self._condition_key, self._unlabeled_category)
         if self._original_attr_key == JOINT_COLUMN:
-            adata.obs[JOINT_COLUMN] = labels
-        return labels
+            adata.obs[JOINT_COLUMN] = found.of_cells
+        return found
 
 
 class TensorField(ObsmField):

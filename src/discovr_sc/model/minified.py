@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from scvi.model.base import BaseMinifiedModeModelClass
-
-from discovr_sc._scvi import minify_type
+from discovr_sc.model.interface import ModelInterface
 
 
-class MinifiedMixin(BaseMinifiedModeModelClass):
+class MinifiedMixin(ModelInterface):
     """A model whose data can be made small, for sharing; also on scvi-tools' hub."""
 
     # scvi-tools' load looks for these names.
@@ -50,14 +48,14 @@ class MinifiedMixin(BaseMinifiedModeModelClass):
         >>> model.get_normalized_expression(kind="marginal").shape
         (200, 50)
         """
-        self._check_if_trained(warn=False)
+        self.check_trained()
         if "w" not in self.latents:
             raise ValueError(f"minify_adata keeps z and w; {type(self).__name__} has no w.")
         if self.adata is None:
             raise ValueError("The model was loaded without data; there is nothing to minify.")
         if self.minified_data_type is not None:
             raise ValueError("The model's data are minified already.")
-        if self.registry["setup_args"]["tensor_key"] is not None:
+        if self.get_setup_arg("tensor_key") is not None:
             raise ValueError("minify_adata is for data in adata.X or a layer, not for an array in obsm (tensor_key).")
         mean, variance = self.get_latent_representation(kind="zw", return_dist=True)
         kept = {self._LATENT_QZM_KEY: mean, self._LATENT_QZV_KEY: variance}
@@ -68,28 +66,3 @@ class MinifiedMixin(BaseMinifiedModeModelClass):
         finally:
             for key in kept:
                 del original.obsm[key]
-
-    def _validate_anndata(self, adata=None, copy_if_view=True):
-        minified = self.minified_data_type is not None
-        if minified and adata is not None and minify_type(adata) is None:
-            raise ValueError(
-                "The model's own data are minified, so it takes minified data only; load it with adata=False to ask "
-                "about other cells."
-            )
-        return super()._validate_anndata(adata, copy_if_view)
-
-    def _make_data_loader(self, adata, *args, **kwargs):
-        if self.minified_data_type is None and minify_type(adata) is not None:
-            raise ValueError(
-                "adata is minified: it has latents in place of counts, and this model would encode zeros. Load the "
-                "model with it, load(folder, adata), or pass cells with counts."
-            )
-        return super()._make_data_loader(adata, *args, **kwargs)
-
-    def _check_has_counts(self, method: str) -> None:
-        """Raise where a method would need the counts of a model that answers from the latents it has kept."""
-        if self.minified_data_type is not None:
-            raise ValueError(
-                f"{method} encodes counts, but the model's data are minified; load the model with the cells that it "
-                "was trained on, not minified."
-            )

@@ -77,7 +77,7 @@ class FromPosterior:
     """w ~ q(w | x, target): the encoder is told that the cell was measured in the target condition."""
 
     def __call__(self, module, x: Tensor, given: Given, q: dict, target: Tensor) -> Decodable:
-        """For data x ``(n, *shape)``, outputs q of inference in the cells' own conditions, and codes ``(n,)``."""
+        """For data x ``(n, *shape)``, outputs q of inference in the cells' own conditions, and targets ``(n,)``."""
         w = module.inference(x, target, given, n_samples=_n_samples(q["z"]))["w"]
         return Decodable(Pair(q["z"], w), given)
 
@@ -124,7 +124,7 @@ class FromNeighbors:
     moments
         For every condition, posterior means of z, and means and variances of w, of its cells.
     target
-        Code of the target condition.
+        Index of the target condition.
     n_neighbors
         See :class:`Neighborhood`.
     """
@@ -159,13 +159,13 @@ class ByAnalogy:
         own condition); see :class:`Neighborhood`.
     names
         Of the conditions, for messages.
-    kinds
-        For every condition, the kind of each of its cells: counterparts are of the like cell's kind, where there are
-        any. Where a kind is missing from the target condition, an invariant z has to put its cells beside others, and
-        they would be taken for the others' counterparts. Like cells may be of the wrong kind then. So half of the
+    cell_types
+        For every condition, the cell type of each of its cells: counterparts are of the like cell's type, where there
+        are any. Where a type is missing from the target condition, an invariant z has to put its cells beside others,
+        and they would be taken for the others' counterparts. Like cells may be of the wrong type then. So half of the
         analogies start in the cell's own condition, which tells what it is like without a match between conditions:
-        a cell near to it there, of a kind that the target condition has, and that one's counterpart in the target
-        condition. By default all cells are of one kind.
+        a cell near to it there, of a type that the target condition has, and that one's counterpart in the target
+        condition. By default all cells are of one type.
     """
 
     def __init__(
@@ -174,34 +174,36 @@ class ByAnalogy:
         target: int,
         n_neighbors: int,
         names: Sequence[str],
-        kinds: Mapping[int, np.ndarray] | None = None,
+        cell_types: Mapping[int, np.ndarray] | None = None,
     ):
         self._target = target
         self._names = names
-        self._latents = {code: np.hstack([z, w]) for code, (z, w, _) in moments.items()}
-        self._kinds = kinds or {code: np.zeros(len(latents)) for code, latents in self._latents.items()}
+        self._latents = {condition: np.hstack([z, w]) for condition, (z, w, _) in moments.items()}
+        self._cell_types = cell_types or {
+            condition: np.zeros(len(latents)) for condition, latents in self._latents.items()
+        }
         self._like = Neighborhood(self._latents[target], n_neighbors)
         self._counterparts = {
-            code: Counterparts(latents, self._kinds[code], n_neighbors)
-            for code, latents in self._latents.items()
-            if code != target
+            condition: Counterparts(latents, self._cell_types[condition], n_neighbors)
+            for condition, latents in self._latents.items()
+            if condition != target
         }
-        #: For other conditions, the cells of kinds that the target condition has; and the counterparts there.
+        #: For other conditions, the cells of types that the target condition has; and the counterparts there.
         self._shared: dict[int, tuple[np.ndarray, Neighborhood]] = {}
-        if kinds is not None:
+        if cell_types is not None:
             # Cells of one condition need no match to be compared: the nearest are like it, and fewer will do.
             n_neighbors = max(1, n_neighbors // 4)
-            self._in_target = Counterparts(self._latents[target], self._kinds[target], n_neighbors)
-            for code in self._counterparts:
-                rows = np.flatnonzero(np.isin(self._kinds[code], self._kinds[target]))
+            self._in_target = Counterparts(self._latents[target], self._cell_types[target], n_neighbors)
+            for condition in self._counterparts:
+                rows = np.flatnonzero(np.isin(self._cell_types[condition], self._cell_types[target]))
                 if len(rows):
-                    self._shared[code] = rows, Neighborhood(self._latents[code][rows], n_neighbors)
+                    self._shared[condition] = rows, Neighborhood(self._latents[condition][rows], n_neighbors)
         n_latent_z = moments[target][0].shape[1]
         centre = {
-            code: latents.mean(0) * (np.arange(latents.shape[1]) >= n_latent_z)
-            for code, latents in self._latents.items()
+            condition: latents.mean(0) * (np.arange(latents.shape[1]) >= n_latent_z)
+            for condition, latents in self._latents.items()
         }
-        self._shifts = {code: centre[target] - centre[code] for code in centre}
+        self._shifts = {condition: centre[target] - centre[condition] for condition in centre}
 
     def __call__(self, module, x: Tensor, given: Given, q: dict, target: Tensor) -> Decodable:
         """See :meth:`FromPosterior.__call__`."""
@@ -210,72 +212,72 @@ class ByAnalogy:
         flat = latents.reshape(-1, latents.shape[-1]).cpu().numpy()
         source = q["y"].repeat(len(flat) // len(q["y"])).cpu().numpy()
         sizes = [own.z.shape[-1], own.w.shape[-1]]
-        analogies = []
+        analogies: list[tuple[Pair, Pair]] = []
         ways = (self._from_target, self._from_own) if self._shared else (self._from_target,)
         for _ in range(math.ceil(N_ANALOGIES / (_n_samples(own.z) * len(ways)))):
             for way in ways:
-                pairs = (
-                    torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1)
+                target_like, source_like = (
+                    Pair(*torch.as_tensor(part).to(latents).reshape(latents.shape).split(sizes, dim=-1))
                     for part in self._draw(flat, source, way)
                 )
-                analogies.append(tuple(Pair(*pair) for pair in pairs))
+                analogies.append((target_like, source_like))
         return Decodable(own, given, analogies)
 
     def _draw(self, points: np.ndarray, source: np.ndarray, way: Callable) -> tuple[np.ndarray, np.ndarray]:
         """A like cell of the target condition and its counterpart, for points ``(n, d)`` of cells of conditions."""
         target_like, source_like = points.copy(), points.copy()
-        for code in np.unique(source):
+        for condition in np.unique(source):
             # A cell that is in the target condition stays as it is.
-            if code == self._target:
+            if condition == self._target:
                 continue
-            if code not in self._counterparts:
+            if condition not in self._counterparts:
                 raise ValueError(
-                    f"by='analogy' looks for counterparts among cells of condition {self._names[code]!r}, but the "
+                    f"by='analogy' looks for counterparts among cells of condition {self._names[condition]!r}, but the "
                     "model's AnnData has none; load the model with the cells it was trained on, or use by='neighbors'."
                 )
-            cells = source == code
-            target_like[cells], source_like[cells] = way(code, points[cells])
+            cells = source == condition
+            target_like[cells], source_like[cells] = way(condition, points[cells])
         return target_like, source_like
 
-    def _from_target(self, code: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _from_target(self, condition: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Cells of the target condition that are like these of another, and their counterparts in the other."""
-        shift = self._shifts[code]
+        shift = self._shifts[condition]
         drawn = self._like.draw(points + shift)
         like = self._latents[self._target][drawn]
-        return like, self._counterparts[code].draw(like - shift, self._kinds[self._target][drawn])
+        return like, self._counterparts[condition].draw(like - shift, self._cell_types[self._target][drawn])
 
-    def _from_own(self, code: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _from_own(self, condition: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counterparts in the target condition of cells that are near in the cells' own, and the near cells."""
-        if code not in self._shared:
-            return self._from_target(code, points)
-        rows, near = self._shared[code]
+        if condition not in self._shared:
+            return self._from_target(condition, points)
+        rows, near = self._shared[condition]
         drawn = rows[near.draw(points)]
-        like = self._latents[code][drawn]
-        return self._in_target.draw(like + self._shifts[code], self._kinds[code][drawn]), like
+        like = self._latents[condition][drawn]
+        return self._in_target.draw(like + self._shifts[condition], self._cell_types[condition][drawn]), like
 
 
 class Counterparts:
-    """Cells of a condition, to draw from those of one kind.
+    """Cells of a condition, to draw from those of one cell type.
 
     Parameters
     ----------
-    points, kinds
+    points, cell_types
         Of the cells, ``(n, d)`` and ``(n,)``.
     n_neighbors
         See :class:`Neighborhood`.
     """
 
-    def __init__(self, points: np.ndarray, kinds: np.ndarray, n_neighbors: int):
-        self._points = {kind: points[kinds == kind] for kind in np.unique(kinds)}
-        self._near = {kind: Neighborhood(of_kind, n_neighbors) for kind, of_kind in self._points.items()}
+    def __init__(self, points: np.ndarray, cell_types: np.ndarray, n_neighbors: int):
+        self._points = {cell_type: points[cell_types == cell_type] for cell_type in np.unique(cell_types)}
+        self._near = {cell_type: Neighborhood(of_type, n_neighbors) for cell_type, of_type in self._points.items()}
         self._all = points, Neighborhood(points, n_neighbors)
 
-    def draw(self, points: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-        """A cell near to each point, of its kind where there are any: ``(n, d)``."""
+    def draw(self, points: np.ndarray, cell_types: np.ndarray) -> np.ndarray:
+        """A cell near to each point, of its cell type where there are any: ``(n, d)``."""
         drawn = np.empty_like(points)
-        for kind in np.unique(kinds):
-            cells, near = (self._points[kind], self._near[kind]) if kind in self._near else self._all
-            drawn[kinds == kind] = cells[near.draw(points[kinds == kind])]
+        for cell_type in np.unique(cell_types):
+            cells, near = (self._points[cell_type], self._near[cell_type]) if cell_type in self._near else self._all
+            drawn[cell_types == cell_type] = cells[near.draw(points[cell_types == cell_type])]
         return drawn
 
 

@@ -10,7 +10,7 @@ from discovr_sc.experiments import STUDIES, Preset
 from discovr_sc.experiments.engine.report import write_report
 from discovr_sc.experiments.engine.runner import run_study
 from discovr_sc.experiments.studies import new_condition
-from discovr_sc.model import query_data
+from discovr_sc.tools import query_data
 
 TINY = Preset(n_train=200, n_eval=80, max_epochs=2, patience=2, batch_size=64)
 

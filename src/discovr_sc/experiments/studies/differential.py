@@ -20,8 +20,8 @@ from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Var
 from discovr_sc.experiments.studies.counterfactual import CONTROL, TARGET, TYPE
 from discovr_sc.experiments.studies.fitting import train_discovr, train_scvi
 from discovr_sc.experiments.studies.kang import CONDITION, PRESETS, load_kang
-from discovr_sc.model.differential import N_PSEUDOBULKS
-from discovr_sc.model.replicates import Replicates
+from discovr_sc.tools.differential import N_PSEUDOBULKS
+from discovr_sc.tools.replicates import Replicates
 
 DONOR = "donor"
 #: Genes at the top of a ranking that are compared with those at the top of the judge's.

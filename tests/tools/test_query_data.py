@@ -109,8 +109,8 @@ def test_a_new_batch_leaves_old_cells_alone(adata, tmp_path, settings):
     copy = old.copy()
     for kind in ("z", "w"):
         assert_same(model.get_latent_representation(copy, kind=kind), reference.get_latent_representation(kind=kind))
-    batch = next(iter(reference._batches(None, np.arange(50), 50)))
-    q = reference.module.inference(**reference.module._get_inference_input(batch), use_mean=True)
+    batch = next(iter(reference.batches(None, np.arange(50), 50)))
+    q = reference.module.inference(**reference.module.inference_input(batch), use_mean=True)
     with torch.no_grad():
         for decode in ("decode", "decode_marginal"):
             latents = (q["z"], q["w"]) if decode == "decode" else (q["z"],)

@@ -11,12 +11,11 @@ import pandas as pd
 from anndata import AnnData
 
 from discovr_sc import metrics
-from discovr_sc.model.checks import fingerprint
-from discovr_sc.model.conditions import condition_labels
-from discovr_sc.model.draws import seeded
+from discovr_sc.model.conditions import conditions_of
+from discovr_sc.tools.draws import seeded
 
 if TYPE_CHECKING:
-    from discovr_sc.model.base import DisentangledModel
+    from discovr_sc.model.interface import ModelInterface
 
 #: Cells of a label that every split needs for it to be probed.
 MIN_CELLS = 5
@@ -25,23 +24,50 @@ COLUMNS = ["split", "latent", "of", "metric", "value", "low", "high", "null_high
 
 
 def disentanglement_report(
-    model: DisentangledModel,
-    cell_type_key: str | None,
+    model: ModelInterface,
+    cell_type_key: str | None = None,
     *,
-    probes: Sequence[str],
-    estimators: Sequence[str],
-    seed: int,
+    probes: Sequence[str] = ("linear", "knn", "boosting", "mlp"),
+    estimators: Sequence[str] = ("knn",),
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """See :meth:`DisentangledModel.disentanglement_report`."""
+    """How well z and w separate the condition from the rest, on the training cells and on held-out ones.
+
+    Probes, clusterings and silhouettes look at posterior means, mutual informations at one posterior sample.
+    Held-out cells are those that neither the model nor the probe was fitted on.
+
+    Parameters
+    ----------
+    cell_type_key
+        Column of ``obs`` with what the conditions share, such as the cell type.
+    probes
+        Classifiers; see :func:`discovr_sc.metrics.probe`.
+    estimators
+        Of mutual information, ``"knn"`` and ``"mine"``.
+    seed
+        Of everything random in the metrics.
+
+    Returns
+    -------
+    DataFrame with columns split, latent, of, metric, value and, for probes, the ends of a 95 % interval (low, high)
+    and the 95th percentile of the permutation null (null_high).
+
+    Examples
+    --------
+    >>> report = model.disentanglement_report("cell_type", probes=["linear"])
+    >>> sorted(set(report["latent"])), sorted(set(report["of"])), sorted(set(report["split"]))
+    (['w', 'z', 'zw'], ['cell_type', 'condition'], ['held-out', 'train'])
+    """
+    model.check_trained()
     adata = model.adata
-    if adata is None or model.trained_on_ != fingerprint(adata):
+    if not model.has_training_data():
         raise ValueError(
             "the report tells training cells from held-out ones and so needs the AnnData that the model was trained "
             "on; load the model with it."
         )
-    columns = _conditions(model) | (
-        {} if cell_type_key is None else {cell_type_key: _shared_labels(adata, cell_type_key)}
-    )
+    columns = _conditions(model)
+    if cell_type_key is not None:
+        columns[cell_type_key] = _cell_types(adata, cell_type_key)
     splits = list(_splits(model))
     labels = {key: _without_rare(key, column, splits) for key, column in columns.items()}
     with seeded(seed):
@@ -64,16 +90,15 @@ def disentanglement_report(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _conditions(model: DisentangledModel) -> dict[str, pd.Series]:
+def _conditions(model: ModelInterface) -> dict[str, pd.Series]:
     """The condition of every cell (missing where unknown), and each of its parts where several columns make it."""
-    arguments = model.registry["setup_args"]
-    keys = model.condition_keys
-    columns = {model.condition_key: arguments["condition_key"]} | ({key: key for key in keys} if len(keys) > 1 else {})
-    unknown = arguments.get("unlabeled_category")
-    return {name: condition_labels(model.adata.obs, key, unknown) for name, key in columns.items()}
+    columns = {key: key for key in model.condition_keys} if len(model.condition_keys) > 1 else {}
+    columns = {model.condition_key: model.get_setup_arg("condition_key")} | columns
+    unknown = model.get_setup_arg("unlabeled_category")
+    return {name: conditions_of(model.adata.obs, key, unknown).of_cells for name, key in columns.items()}
 
 
-def _shared_labels(adata: AnnData, key: str) -> pd.Series:
+def _cell_types(adata: AnnData, key: str) -> pd.Series:
     if key not in adata.obs:
         raise KeyError(f"cell_type_key {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
     if adata.obs[key].isna().any():
@@ -83,7 +108,7 @@ def _shared_labels(adata: AnnData, key: str) -> pd.Series:
     return adata.obs[key]
 
 
-def _splits(model: DisentangledModel) -> Iterator[tuple[str, np.ndarray | None, np.ndarray]]:
+def _splits(model: ModelInterface) -> Iterator[tuple[str, np.ndarray | None, np.ndarray]]:
     """Name, cells that a probe is fitted on (None: a part of the split), and cells of each split."""
     train = np.sort(model.train_indices)
     yield "train", None, train
@@ -119,15 +144,14 @@ def _probe_rows(x, y, train, cells, kinds, seed) -> Iterator[dict[str, Any]]:
     rows = cells if train is None else np.union1d(train, cells)
     x, y = x[rows], y[rows]
     train = None if train is None else np.flatnonzero(np.isin(rows, train))
-    best = None
+    found = []
     for kind in kinds:
         result = metrics.probe(x, y, kind=kind, train=train, seed=seed)
         interval = {"low": result.low, "high": result.high, "null_high": result.null_high}
-        row = {"value": result.accuracy} | interval
-        best = row if best is None or row["value"] > best["value"] else best
-        yield {"metric": f"probe_{kind}"} | row
-    if best is not None:
-        yield {"metric": "probe_best"} | best
+        found.append({"metric": f"probe_{kind}", "value": result.accuracy} | interval)
+    yield from found
+    if found:
+        yield max(found, key=lambda row: row["value"]) | {"metric": "probe_best"}
 
 
 def _cluster_rows(x, y, seed) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,8 @@ import pytest
 import scvi
 
 from discovr_sc import DISCOVR, data
-from discovr_sc.model import differential
+from discovr_sc.tools import differential
+from discovr_sc.tools.counterfactual import decode, way_to
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +73,13 @@ def test_blocks_of_genes_do_not_change_the_result(model, monkeypatch):
 def test_the_same_cells_are_compared_from_the_same_z(model, cells, by):
     """Under one and the same condition nothing would change; under two, cells do not differ but by w."""
     members = np.flatnonzero(cells.obs["cell_type"] == "type_0")
-    populations = [differential.Population(members, code) for code in (0, 1)]
-    ways = {code: model._way(by, code, n_neighbors=50) for code in (0, 1)}
-    sampler = differential.ExpressionSampler(
-        model, model.adata, populations, ways=ways, n_samples=50, batch_size=20, seed=0
-    )
-    for one, other in zip(*sampler._latents, strict=True):
+    populations = [differential.Population(members, condition) for condition in (0, 1)]
+    ways = {condition: way_to(model, condition, by, n_neighbors=50) for condition in (0, 1)}
+    drawing = differential.Drawing(n_samples=50, batch_size=20)
+    sampler = differential.ExpressionSampler(model, model.adata, populations, ways, drawing)
+    for one, other in zip(*sampler.latents, strict=True):
         np.testing.assert_array_equal(one.own.z, other.own.z)
-        assert not np.array_equal(model._decode(one).scale, model._decode(other).scale)
+        assert not np.array_equal(decode(model, one).scale, decode(model, other).scale)
 
 
 def test_batches_can_be_averaged_out(counts):
@@ -90,14 +90,13 @@ def test_batches_can_be_averaged_out(counts):
     own, averaged = (model.differential_expression(batch_correction=b, **arguments) for b in (False, True))
     assert np.abs(own.set_index("gene")["lfc"] - averaged.set_index("gene")["lfc"]).max() > 0
     # both samples of a pair are decoded in one batch, which is not always the cell's own
-    populations = [differential.Population(np.arange(120), code) for code in (0, 1)]
-    ways = {code: model._way("prior", code, n_neighbors=50) for code in (0, 1)}
-    sampler = differential.ExpressionSampler(model, counts, populations, ways=ways, n_samples=60, batch_size=25, seed=0)
-    before = [latents.given.cats[-1].clone() for latents in sampler._latents[0]]
-    sampler.shuffle_batches()
-    for one, other, old in zip(*sampler._latents, before, strict=True):
+    populations = [differential.Population(np.arange(120), condition) for condition in (0, 1)]
+    ways = {condition: way_to(model, condition, "prior") for condition in (0, 1)}
+    drawings = (differential.Drawing(n_samples=60, batch_size=25, batch_correction=b) for b in (False, True))
+    own, drawn = (differential.ExpressionSampler(model, counts, populations, ways, drawing) for drawing in drawings)
+    for one, other, old in zip(*drawn.latents, own.latents[0], strict=True):
         np.testing.assert_array_equal(one.given.cats[-1], other.given.cats[-1])
-        assert not np.array_equal(one.given.cats[-1], old)
+        assert not np.array_equal(one.given.cats[-1], old.given.cats[-1])
     with pytest.raises(ValueError, match=r"name target and reference: there are 3"):
         model.differential_expression()
 
@@ -136,6 +135,8 @@ def test_wrong_arguments_raise(model, cells):
     for message, arguments in cases.items():
         with pytest.raises(ValueError, match=message):
             model.differential_expression(**arguments)
+    with pytest.raises(TypeError, match=r"does not take 'n_sample'; .* takes \['by', 'n_samples', 'batch_correction'"):
+        model.differential_expression(n_sample=100)
     with pytest.raises(KeyError, match="groupby 'mood' is not a column"):
         model.differential_expression(groupby="mood")
     controls = cells[(cells.obs["condition"] == "control").to_numpy()].copy()

@@ -17,9 +17,9 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def row_numbers(indices: Sequence[int] | Sequence[bool] | None, n: int) -> np.ndarray:
+def row_numbers(indices: Sequence[int] | np.ndarray | None, n: int) -> np.ndarray:
     """Numbers of the rows that are asked for: all of ``n``, those listed, or those where a mask is true."""
     if indices is None:
         return np.arange(n)
-    indices = np.asarray(indices)
-    return np.flatnonzero(indices) if indices.dtype == bool else indices
+    rows = np.asarray(indices)
+    return np.flatnonzero(rows) if rows.dtype == bool else rows

@@ -27,7 +27,7 @@ class ModeratedT(NamedTuple):
     """Statistics ``(genes,)`` and their degrees of freedom."""
 
     t: np.ndarray
-    df: float | np.floating
+    df: float
 
     @property
     def p_value(self) -> np.ndarray:
@@ -41,6 +41,7 @@ def moderated_t(values: np.ndarray, others: np.ndarray | None = None) -> Moderat
     Variances are shrunk towards a common one. Their prior, a scaled inverse chi-squared, is fitted to the genes by
     moments of log variances.
     """
+    df: float
     if others is None:
         df, unit = len(values) - 1, 1 / len(values)
         mean, variance = values.mean(0), values.var(0, ddof=1)
@@ -99,13 +100,12 @@ class Replicates:
         if any(missing[cells].any() for cells in populations):
             raise ValueError(f"replicate_key {key!r} has missing values; fill them in or drop these cells.")
         labels = labels.astype(str).to_numpy()
-        self.names = [np.unique(labels[cells]) for cells in populations]
-        both = np.intersect1d(*self.names)
+        target, reference = (np.unique(labels[cells]) for cells in populations)
+        both = np.intersect1d(target, reference)
         self.paired = len(both) > 0
         #: Names of those that are left out, as they have one condition and others have both.
-        self.left_out = np.setxor1d(*self.names) if self.paired else both
-        if self.paired:
-            self.names = [both, both]
+        self.left_out = np.setxor1d(target, reference) if self.paired else both
+        self.names = [both, both] if self.paired else [target, reference]
         if min(map(len, self.names)) < LEAST_REPLICATES:
             numbers = f"{len(both)} have cells of both conditions ({list(both)})"
             if not self.paired:

@@ -9,6 +9,7 @@ import scvi
 
 from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
 from discovr_sc.module.counterfactual import Counterparts, Neighborhood
+from discovr_sc.tools.counterfactual import moments_by_condition
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +176,8 @@ def test_like_cells_are_training_cells_and_a_tenth_of_a_condition_at_most(counts
     DISCOVR.setup_anndata(counts, "condition")
     model = DISCOVR(counts, n_latent_z=3, n_hidden=8)
     model.train(max_epochs=1, train_size=0.5, enable_progress_bar=False)
-    codes = model._condition_codes()
-    moments = model._moments_by_condition("analogy", 0)
+    codes = model.condition_indices()
+    moments = moments_by_condition(model, "analogy", 0)
     z = model.get_latent_representation()
     for code, (z_of_condition, *_) in moments.items():
         cells = np.sort(model.train_indices)

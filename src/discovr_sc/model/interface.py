@@ -1,0 +1,248 @@
+"""What a tool may ask of a model. Private methods of scvi-tools' models are called and extended in this file only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, NoReturn, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from anndata import AnnData
+from scipy.sparse import csr_array, csr_matrix
+from scvi import REGISTRY_KEYS, settings
+from scvi.model.base import (
+    ArchesMixin,
+    BaseMinifiedModeModelClass,
+    RNASeqMixin,
+    UnsupervisedTrainingMixin,
+    VAEMixin,
+)
+from torch import Tensor
+
+from discovr_sc._scvi import minify_type
+from discovr_sc.model.checks import check_counts, check_query, check_unit_interval, find_data, fingerprint
+from discovr_sc.model.conditions import CONDITION_SLOT, JOINT_COLUMN, condition_keys, known_conditions
+from discovr_sc.module.skeleton import DisentangledModule
+
+#: Numbers that a pass without gradients may hold of the data: small batches cost more to fetch than to encode.
+NUMBERS_PER_PASS = 2_000_000
+
+LatentKind = Literal["z", "w", "zw"]
+ReconstructionKind = Literal["full", "marginal"]
+Tensors = dict[str, Tensor]
+
+
+class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMixin, BaseMinifiedModeModelClass):
+    """A model as tools see it: its data in mini-batches, its latents and decoders, its conditions.
+
+    Beside what is below, tools use what scvi-tools' models have in public: ``adata``, ``registry``, ``summary_stats``,
+    ``train_indices``, ``get_var_names``, ``get_setup_arg``, ``minified_data_type``.
+    """
+
+    module: DisentangledModule
+    #: Latents that the method has.
+    latents: ClassVar[tuple[str, ...]] = ("z", "w")
+    #: Ways to choose w for a counterfactual that the method has, the default first.
+    counterfactual_ways: ClassVar[tuple[str, ...]] = ("analogy", "neighbors", "prior", "posterior")
+    #: Settings of the training plan that the model takes in place of the plan's own.
+    plan_defaults_: dict[str, Any]
+    #: Fingerprint of the data of the last training; None before, and where they came from a datamodule.
+    trained_on_: str | None
+    #: What training may change, where a trained model was extended; None is all. See module/surgery.py.
+    trainable_: dict[str, Tensor | None] | None
+
+    # Conditions --------------------------------------------------------------------------------------------------
+
+    @property
+    def conditions(self) -> np.ndarray:
+        """Names of the conditions, in the order of their indices."""
+        return self.registry["field_registries"][CONDITION_SLOT]["state_registry"]["categorical_mapping"]
+
+    @property
+    def condition_keys(self) -> list[str]:
+        """Columns of ``obs`` that make the condition."""
+        return condition_keys(self.get_setup_arg("condition_key"))
+
+    @property
+    def condition_key(self) -> str:
+        """Column of ``obs`` with the condition; for several columns the one that joins them."""
+        key = self.get_setup_arg("condition_key")
+        return key if isinstance(key, str) else JOINT_COLUMN
+
+    @property
+    def condition_table(self) -> pd.DataFrame:
+        """The label of every condition (rows) in each of the columns that make it."""
+        table = list(known_conditions(self.registry).values())
+        return pd.DataFrame(table, index=self.conditions, columns=self.condition_keys)
+
+    def condition_index(self, condition: str, argument: str) -> int:
+        """Index of a condition, which the user has given as an argument."""
+        known = list(self.conditions)
+        if condition not in known:
+            raise ValueError(f"{argument}={condition!r} is not one of the model's conditions; choose from {known}.")
+        return known.index(condition)
+
+    def condition_indices(self, adata: AnnData | None = None) -> np.ndarray:
+        """Index of the condition of each cell, of the model's own by default; -1 where :meth:`is_known` is False."""
+        manager = self.adata_manager if adata is None else self.get_anndata_manager(adata, required=True)
+        return manager.get_from_registry(CONDITION_SLOT).ravel()
+
+    def is_known(self, adata: AnnData | None = None) -> np.ndarray:
+        """For each cell, whether its condition is known."""
+        return self.condition_indices(adata) >= 0
+
+    # Cells -------------------------------------------------------------------------------------------------------
+
+    def validate(self, adata: AnnData | None) -> AnnData:
+        """Cells to ask about, checked and set up: those given, or the model's own."""
+        return self._validate_anndata(adata)
+
+    def has_training_data(self) -> bool:
+        """Whether the model's data are those that it was trained on."""
+        return self.adata is not None and self.trained_on_ == fingerprint(self.adata)
+
+    def training_cells(self) -> np.ndarray:
+        """Rows of the training cells, or of all cells of the model's data where these are others."""
+        return np.sort(self.train_indices) if self.has_training_data() else np.arange(self.adata.n_obs)
+
+    def by_condition(self, cells: np.ndarray) -> dict[int, np.ndarray]:
+        """For the index of every condition that rows of the model's data have, which of them have it."""
+        indices = self.condition_indices()[cells]
+        return {int(k): indices == k for k in np.unique(indices[self.is_known()[cells]])}
+
+    def batches(
+        self,
+        adata: AnnData | None = None,
+        indices: Sequence[int] | np.ndarray | None = None,
+        batch_size: int | None = None,
+        *,
+        n_samples: int = 1,
+        sparse: bool = False,
+    ) -> Iterable[Tensors]:
+        """Mini-batches so small that ``n_samples`` can be decoded at once; with ``sparse``, sparse rows stay sparse."""
+        adata = self.validate(adata)
+        data = self.get_anndata_manager(adata, required=True).get_from_registry(REGISTRY_KEYS.X_KEY)
+        return self._make_data_loader(
+            adata=adata,
+            indices=indices,
+            batch_size=batch_size or self.cells_per_pass(n_samples),
+            load_sparse_tensor=sparse and isinstance(data, csr_matrix | csr_array),
+        )
+
+    def cells_per_pass(self, n_samples: int) -> int:
+        """How many cells a mini-batch has by default."""
+        return max(NUMBERS_PER_PASS // (n_samples * math.prod(self.module.shape)), settings.batch_size)
+
+    # Latents and decoding ------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def infer(self, tensors: Tensors, n_samples: int) -> tuple[dict, dict]:
+        """Inputs of the module's inference, unknown conditions drawn, and its outputs: posteriors and samples."""
+        tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
+        inputs = self.module.inference_input(tensors)
+        return inputs, self.module.inference(**inputs, n_samples=n_samples)
+
+    @torch.inference_mode()
+    def decode(self, tensors: Tensors, n_samples: int, kind: ReconstructionKind, use_mean: bool = False):
+        """What cells are decoded to from posterior samples of their latents (or means): p(x | .)."""
+        _, outputs = self.module.forward(
+            tensors,
+            inference_kwargs={"n_samples": n_samples, "use_mean": use_mean},
+            generative_kwargs={"kind": kind},
+            compute_loss=False,
+        )
+        return outputs["px"]
+
+    def decoding(self, kind: ReconstructionKind) -> RNASeqMixin:
+        """The model's view for scvi-tools' own methods, where they are to decode one kind of reconstruction."""
+        return _Decoding(self, kind)
+
+    @classmethod
+    def from_reference(cls, adata: AnnData, reference: Self, **kwargs) -> Self:
+        """A model for cells with new categories that has the state of a trained one (scArches)."""
+        return super().load_query_data(adata, reference, unfrozen=True, **kwargs)
+
+    # Checks ------------------------------------------------------------------------------------------------------
+
+    def check_trained(self) -> None:
+        """Raise unless the model is trained."""
+        self._check_if_trained(warn=False)
+
+    def check_not_minified(self, method: str) -> None:
+        """Raise where a method would need the counts of a model that answers from the latents it has kept."""
+        if self.minified_data_type is not None:
+            raise ValueError(
+                f"{method} encodes counts, but the model's data are minified; load the model with the cells that it "
+                "was trained on, not minified."
+            )
+
+    def check_of_genes(self, method: str, instead: str = "") -> None:
+        """Raise where a method is asked about other data than counts of genes."""
+        if not self.module.likelihood.counts:
+            raise ValueError(f"{method} is for counts (likelihood 'zinb' or 'nb'){instead}.")
+        tensor_key = self.get_setup_arg("tensor_key")
+        if tensor_key is not None:
+            raise ValueError(
+                f"{method} is about genes, but the model's counts are in obsm[{tensor_key!r}], whose columns have no "
+                f"names; set up the model with the counts in X or in a layer{instead}."
+            )
+
+    def check_values(self, adata: AnnData) -> None:
+        """Check that the values fit the likelihood; minified data have none."""
+        if minify_type(adata) is not None:
+            return
+        matrix, place = find_data(adata, self.get_setup_arg("layer"), self.get_setup_arg("tensor_key"))
+        if self.module.likelihood.counts:
+            check_counts(matrix, place)
+        elif self.module.likelihood.unit_interval:
+            check_unit_interval(matrix, place)
+
+    def no_likelihood_of_z(self, fix: str) -> NoReturn:
+        """Raise for a question that needs p(x | z)."""
+        raise ValueError(f"{type(self).__name__} has no likelihood of x given z alone; use kind='full'{fix}.")
+
+    # What scvi-tools calls -------------------------------------------------------------------------------------
+
+    def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
+        if adata is None and self.adata is None:
+            raise ValueError("The model was loaded without data; pass adata.")
+        if adata is not None and adata is not self.adata:
+            check_query(adata, self.registry)
+            self.check_values(adata)
+            if self.minified_data_type is not None and minify_type(adata) is None:
+                raise ValueError(
+                    "The model's own data are minified, so it takes minified data only; load it with adata=False to "
+                    "ask about other cells."
+                )
+        has_own_data = self.adata is not None
+        adata = super()._validate_anndata(adata, copy_if_view)
+        if not has_own_data:
+            # scvi-tools takes the first cells that such a model is asked about for its own data.
+            self._adata = None
+        return adata
+
+    def _make_data_loader(self, adata, *args, **kwargs):
+        if self.minified_data_type is None and minify_type(adata) is not None:
+            raise ValueError(
+                "adata is minified: it has latents in place of counts, and this model would encode zeros. Load the "
+                "model with it, load(folder, adata), or pass cells with counts."
+            )
+        return super()._make_data_loader(adata, *args, **kwargs)
+
+    def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
+        return {"transform_batch": batch, "kind": "full"}
+
+
+class _Decoding:
+    """A model whose methods of scvi-tools decode one kind of reconstruction; all else is the model's."""
+
+    def __init__(self, model: ModelInterface, kind: ReconstructionKind):
+        self._model, self._kind = model, kind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
+        return {"transform_batch": batch, "kind": self._kind}

@@ -1,0 +1,218 @@
+"""What a cell would express in a condition that it was not measured in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from anndata import AnnData
+
+from discovr_sc.model.checks import check_whole_number
+from discovr_sc.model.conditions import conditions_of
+from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
+from discovr_sc.module.coupling import at_same_quantiles
+from discovr_sc.tools.draws import row_numbers, seeded
+
+if TYPE_CHECKING:
+    from discovr_sc.model.interface import ModelInterface, Tensors
+
+#: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
+N_SAMPLES = {"scale": 25, "counts": 1}
+#: Like cells to draw from, by default.
+N_NEIGHBORS = 200
+UNITS = {
+    "scale": "normalised expression: fractions of a cell's counts, which sum to 1 over genes",
+    "counts": "counts at the cell's own total (or size factor)",
+    "reconstruction": "mean of p(x | z, w), in the units of the data",
+}
+
+
+def predict_counterfactual(
+    model: ModelInterface,
+    adata: AnnData | None = None,
+    *,
+    target: str,
+    indices: Sequence[int] | np.ndarray | None = None,
+    n_samples: int | None = None,
+    kind: Literal["scale", "counts"] = "scale",
+    by: Literal["analogy", "neighbors", "prior", "posterior"] | None = None,
+    n_neighbors: int = N_NEIGHBORS,
+    cell_type_key: str | None = None,
+    keep_noise: bool = True,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> AnnData:
+    """Predict cells in another condition.
+
+    Parameters
+    ----------
+    adata
+        Cells; those of the training by default. They need not have been seen in training, nor their condition be
+        known.
+    target
+        Condition to predict the cells in.
+    indices
+        Rows to take; all by default.
+    n_samples
+        Samples of the latents to average over: by default 25 for ``kind="scale"`` and 1 for ``"counts"``, as a
+        mean of counts is no count.
+    kind
+        ``"scale"``: normalised expression, which sums to 1 over genes. ``"counts"``: counts at the cell's own total
+        (or size factor), with the noise that real cells have. Models of other data than counts predict the mean in
+        the data's units; leave this out.
+    by
+        ``"analogy"``: the cell is moved as a like cell of the target condition is moved from its counterpart in
+        the cell's own condition, half in the latents and half in what is decoded (expression as log(1 + counts per
+        10,000)). The other ways decode the cell's z with a w of the target condition. ``"neighbors"``: from the
+        posteriors of the training cells of the target condition that are nearest in z. ``"prior"``: from
+        p(w | target). ``"posterior"``: from q(w | x, target), which is told that the cell as measured had been in
+        the target condition. The default is the first of these that the method has (CVAE has no w, and its
+        posterior is the condition itself).
+    n_neighbors
+        For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample; a tenth of
+        the training cells of a condition at most.
+    cell_type_key
+        For ``by="analogy"``: column of the model's ``obs`` with cell types. A like cell and its counterpart are
+        then of one type, and half of the like cells are found among those of the cell's own condition. Give it where a
+        type is missing from the target condition: z has to put such cells beside others, and the difference of two
+        types would be taken for an effect.
+    keep_noise
+        For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
+        has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.
+    seed
+        Of the samples: the same cells get the same prediction.
+    batch_size
+        Cells per pass.
+
+    Returns
+    -------
+    AnnData with the cells' own names, the prediction in ``X`` (in ``obsm`` for models with ``tensor_key``), and in
+    ``obs`` the cells' columns and ``source_condition`` and ``target_condition``; the columns of conditions have the
+    target. ``uns["counterfactual"]`` has units and settings.
+
+    Examples
+    --------
+    >>> treated = model.predict_counterfactual(target="treated_1", indices=[0, 1, 2])
+    >>> treated.shape, round(float(treated.X.sum()), 3)
+    ((3, 50), 3.0)
+    """
+    model.check_trained()
+    model.check_not_minified("predict_counterfactual")
+    if kind not in N_SAMPLES:
+        raise ValueError(f"kind={kind!r} is not known; choose from {list(N_SAMPLES)}.")
+    if kind == "counts" and not model.module.likelihood.counts:
+        raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
+    chosen = by or model.counterfactual_ways[0]
+    if cell_type_key is not None and chosen != "analogy":
+        raise ValueError(
+            f"cell_type_key={cell_type_key!r} does nothing with by={chosen!r}; leave it out, or by='analogy'."
+        )
+    n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
+    check_whole_number("n_samples", n_samples, at_least=1)
+    condition = model.condition_index(target, "target")
+    adata = model.validate(adata)
+    parts = []
+    with seeded(seed):
+        way = way_to(model, condition, chosen, n_neighbors, cell_type_key)
+        for tensors in model.batches(adata, indices, batch_size, n_samples=n_samples):
+            own, under = own_and_under(model, tensors, condition, way, n_samples)
+            px = decode(model, under)
+            if kind == "scale":
+                values = model.module.likelihood.reconstruction(px)
+            elif keep_noise:
+                values = at_same_quantiles(model.module.data(tensors).expand(px.mu.shape), decode(model, own), px)
+            else:
+                values = px.sample()
+            parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
+    settings: dict[str, Any] = {"target": target, "by": chosen, "n_samples": n_samples}
+    settings |= {} if cell_type_key is None else {"cell_type_key": cell_type_key}
+    settings |= {"keep_noise": keep_noise} if kind == "counts" else {}
+    settings["units"] = UNITS[kind if model.module.likelihood.counts else "reconstruction"]
+    obs, values = _columns(model, adata, indices, target), np.concatenate(parts)
+    tensor_key = model.get_setup_arg("tensor_key")
+    if tensor_key is not None:
+        return AnnData(obs=obs, obsm={tensor_key: values}, uns={"counterfactual": settings})
+    return AnnData(values, obs=obs, var=adata.var[[]].copy(), uns={"counterfactual": settings})
+
+
+def _columns(model: ModelInterface, adata: AnnData, indices, target: str):
+    """The cells' columns of ``obs``, their own conditions noted and replaced by the target."""
+    obs = adata.obs.iloc[row_numbers(indices, adata.n_obs)].copy()
+    obs = obs.drop(columns=[column for column in obs if column.startswith("_scvi")])
+    has_conditions = all(key in obs for key in model.condition_keys)
+    how = model.get_setup_arg("condition_key"), model.get_setup_arg("unlabeled_category")
+    obs["source_condition"] = conditions_of(obs, *how).of_cells if has_conditions else np.nan
+    obs["target_condition"] = target
+    return obs.assign(**model.condition_table.iloc[model.condition_index(target, "target")])
+
+
+# Parts, which differential expression and effects use, too ---------------------------------------------------------
+
+
+def way_to(
+    model: ModelInterface,
+    condition: int,
+    by: str | None = None,
+    n_neighbors: int = N_NEIGHBORS,
+    cell_type_key: str | None = None,
+) -> Callable:
+    """How w is chosen for a condition; by default in the method's first way."""
+    by = by or model.counterfactual_ways[0]
+    if by not in model.counterfactual_ways:
+        raise ValueError(
+            f"by={by!r} is not a way {type(model).__name__} has; choose from {list(model.counterfactual_ways)}."
+        )
+    check_whole_number("n_neighbors", n_neighbors, at_least=1)
+    if by in ("posterior", "prior"):
+        return FromPosterior() if by == "posterior" else FromPrior()
+    moments = moments_by_condition(model, by, condition)
+    if by == "neighbors":
+        return FromNeighbors(moments, condition, n_neighbors)
+    cell_types = None
+    if cell_type_key is not None:
+        if cell_type_key not in model.adata.obs:
+            raise KeyError(
+                f"cell_type_key {cell_type_key!r} is not a column of the model's adata.obs; it has "
+                f"{list(model.adata.obs.columns)}."
+            )
+        cells = model.training_cells()
+        of_cells = model.adata.obs[cell_type_key].astype(str).to_numpy()[cells]
+        cell_types = {k: of_cells[has_k] for k, has_k in model.by_condition(cells).items()}
+    return ByAnalogy(moments, condition, n_neighbors, names=list(model.conditions), cell_types=cell_types)
+
+
+def moments_by_condition(model: ModelInterface, by: str, condition: int) -> dict[int, tuple[np.ndarray, ...]]:
+    """Posterior means of z, and means and variances of w, of the training cells, by condition."""
+    what_else = "with the cells it was trained on and give others as adata, or use by='prior'."
+    if model.adata is None:
+        raise ValueError(f"by={by!r} looks for cells like these, but the model has no data; load it {what_else}")
+    cells = model.training_cells()
+    conditions = model.by_condition(cells)
+    if condition not in conditions:
+        raise ValueError(
+            f"by={by!r} looks for cells of condition {model.conditions[condition]!r}, but the model's AnnData has "
+            f"none; load the model {what_else}"
+        )
+    z = model.get_latent_representation(indices=cells)
+    w = model.get_latent_representation(indices=cells, kind="w", return_dist=True)
+    return {k: tuple(moment[has_k] for moment in (z, *w)) for k, has_k in conditions.items()}
+
+
+def own_and_under(
+    model: ModelInterface, tensors: Tensors, condition: int | None, way: Callable | None, n_samples: int
+) -> tuple[Decodable, Decodable]:
+    """Samples of what cells are decoded from in their own condition, and in another (None: again their own)."""
+    inputs, q = model.infer(tensors, n_samples)
+    own = Decodable(Pair(q["z"], q["w"]), inputs["given"])
+    if condition is None or way is None:
+        return own, own
+    with torch.inference_mode():
+        return own, way(model.module, inputs["x"], inputs["given"], q, torch.full_like(inputs["y"], condition))
+
+
+@torch.inference_mode()
+def decode(model: ModelInterface, latents: Decodable) -> Any:
+    """p(x | .)."""
+    return latents.decode(model.module)

@@ -1,0 +1,377 @@
+"""Differential expression between conditions: within groups of cells, or of the same cells under both."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from anndata import AnnData
+from scipy.stats import false_discovery_control
+from scvi import settings
+from scvi.model.base import DifferentialComputation
+
+from discovr_sc._scvi import expected_fdr_calls
+from discovr_sc.model.checks import check_columns, check_names, check_whole_number
+from discovr_sc.module.counterfactual import Decodable
+from discovr_sc.tools.counterfactual import decode, own_and_under, way_to
+from discovr_sc.tools.draws import seeded
+from discovr_sc.tools.replicates import Replicates, TooFewReplicates
+
+if TYPE_CHECKING:
+    from discovr_sc.model.interface import ModelInterface
+
+#: Numbers of one array of posterior samples, of which the computation holds several at once.
+MAX_FLOATS = 10_000_000
+#: Level of the credible intervals.
+LEVEL = 0.95
+#: Draws of all cells' counts that a test over replicates is averaged over.
+N_PSEUDOBULKS = 10
+
+#: Columns that scvi-tools computes, and its names of them.
+SCVI_COLUMNS = {
+    "lfc": "lfc_mean",
+    "lfc_low": f"lfc_confidence_interval_{LEVEL}_min",
+    "lfc_high": f"lfc_confidence_interval_{LEVEL}_max",
+    "lfc_sd": "lfc_std",
+    "scale_target": "scale1",
+    "scale_reference": "scale2",
+} | {name: name for name in ("proba_de", "bayes_factor")}
+COLUMNS = ["group", "gene", "target", "reference", "lfc", "lfc_low", "lfc_high", "lfc_sd", "proba_de", "bayes_factor"]
+COLUMNS += ["is_de", "scale_target", "scale_reference", "n_target", "n_reference"]
+
+
+class EmptyPopulation(ValueError):
+    """A group has no cells to compare."""
+
+
+class Population(NamedTuple):
+    """Cells, and the condition to decode them in; None for their own."""
+
+    cells: np.ndarray
+    condition: int | None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How samples are drawn; see :meth:`DisentangledModel.differential_expression`."""
+
+    by: str | None = None
+    n_samples: int = 5000
+    batch_correction: bool = False
+    seed: int = 0
+    batch_size: int | None = None
+
+    @classmethod
+    def of(cls, arguments: dict[str, Any]) -> Drawing:
+        """From the user's arguments."""
+        check_names("differential_expression", arguments, [field.name for field in fields(cls)])
+        check_whole_number("n_samples", arguments.get("n_samples", cls.n_samples), at_least=2)
+        return cls(**arguments)
+
+
+def differential_expression(
+    model: ModelInterface,
+    adata: AnnData | None = None,
+    *,
+    target: str | None = None,
+    reference: str | None = None,
+    groupby: str | None = None,
+    groups: Sequence[str] | None = None,
+    mode: Literal["observed", "counterfactual"] = "observed",
+    replicate_key: str | None = None,
+    delta: float = 0.25,
+    fdr: float = 0.05,
+    pseudocount: float = 0.1,
+    **drawing: Any,
+) -> pd.DataFrame:
+    """Differential expression between two conditions, within each group of cells.
+
+    The log fold change of a gene is log2 of its normalised expression in the target over that in the reference. A
+    gene counts as differential where it is beyond ``delta``; its posterior probability is over cells and over the
+    latents' posteriors (scvi-tools' ``"change"`` mode).
+
+    Parameters
+    ----------
+    adata
+        Cells with known conditions; those of the training by default.
+    target, reference
+        Conditions to compare. With two conditions, the second against the first by default.
+    groupby
+        Column of ``obs``, such as the cell type: conditions are compared within each of its groups. A group without
+        cells of both conditions, or with too few replicates, is left out, with a warning.
+    groups
+        Some groups only; an error where one of them lacks a condition, or has too few replicates.
+    mode
+        ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
+        conditions, no others) under the target and under the reference, so that differences between cells do not
+        count; the error of the prediction itself is not in the probabilities, so more genes are called than ``fdr``
+        allows for.
+    delta
+        Absolute log2 fold change from which a gene counts as differential.
+    fdr
+        Posterior expected share of false calls among those of a group. It is as good as the posterior: among few
+        cells, and of genes that are hardly expressed, more are false. Genes whose interval, ``lfc_low`` to
+        ``lfc_high``, leaves out 0 are the safer ones.
+    pseudocount
+        Added to expression in counts per 10,000, for the probabilities; it keeps genes that are hardly expressed
+        from being called. The reported fold changes have a thousandth of it, as in scvi-tools.
+    replicate_key
+        Column of ``obs`` with replicates, such as donors. Genes are then ranked and called by how well replicates
+        agree on their change, as cells of one donor are not independent: counts are drawn from the posterior
+        predictive distribution, summed by replicate and condition, and their logarithms tested over replicates
+        (limma's moderated t, averaged over draws; Benjamini and Hochberg's ``fdr``). Replicates that have cells of
+        both conditions are paired, at least three of them; where none has, those of the two conditions are
+        compared, at least three of each. Genes with too few counts (edgeR's rule) are not tested. ``delta``,
+        ``pseudocount`` and ``n_samples`` are ignored in these calls. The model shares what it learns among
+        replicates, so they agree more in its draws than in the data: take the calls for a ranking, and test the
+        genes you choose on pseudobulks of the measured counts.
+    **drawing
+        How samples are drawn:
+
+        - ``by=None``: For ``mode="counterfactual"``: see :meth:`predict_counterfactual`.
+        - ``n_samples=5000``: Posterior samples of each population, drawn with its cells.
+        - ``batch_correction=False``: Decode the cells of both populations in batches drawn at random, not in their
+          own: each pair of samples in one batch.
+        - ``seed=0``: of the samples.
+        - ``batch_size=None``: cells per pass.
+
+    Returns
+    -------
+    DataFrame with a row for each group and gene, sorted by probability and fold change within a group: the names of
+    ``target`` and ``reference``,
+    ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
+    ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
+    at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
+    With ``replicate_key`` also the mean log2 fold change of the replicates' sums (``lfc_replicates``), ``t`` and
+    ``p_value`` of the test over them, ``n_replicates`` (of both conditions, where each has one) and ``paired``;
+    rows are then sorted by the absolute value of ``t``.
+
+    Examples
+    --------
+    >>> table = model.differential_expression(groupby="cell_type", n_samples=200)
+    >>> table.groupby("group").size().tolist()
+    [50, 50, 50, 50]
+    """
+    draw = Drawing.of(drawing)
+    model.check_trained()
+    model.check_not_minified("differential_expression")
+    model.check_of_genes("differential_expression")
+    if mode not in ("observed", "counterfactual"):
+        raise ValueError(f"mode={mode!r} is not known; choose 'observed' or 'counterfactual'.")
+    if draw.by is not None and mode == "observed":
+        raise ValueError(f"by={draw.by!r} chooses w for mode='counterfactual'; leave it out, or set that mode.")
+    if replicate_key is not None and draw.batch_correction:
+        raise ValueError(
+            f"replicate_key={replicate_key!r} tests counts drawn in the cells' own batches; leave out "
+            "batch_correction=True, or replicate_key."
+        )
+    if replicate_key is not None and mode == "counterfactual":
+        raise ValueError(
+            f"replicate_key={replicate_key!r} is for mode='observed': predictions are of one model, so replicates "
+            "agree on them. Leave it out."
+        )
+    for argument, value in {"delta": delta, "pseudocount": pseudocount}.items():
+        if not value > 0:
+            raise ValueError(f"{argument}={value}; give a number above 0.")
+    if not 0 < fdr < 1:
+        raise ValueError(f"fdr={fdr}; give a number between 0 and 1.")
+    pair = _compared(model, target, reference)
+    names = dict(zip(("target", "reference"), (str(model.conditions[k]) for k in pair), strict=True))
+    adata = model.validate(adata)
+    ways: dict[int | None, Callable] = {}
+    if mode == "counterfactual":
+        with seeded(draw.seed):
+            ways = {condition: way_to(model, condition, draw.by) for condition in pair}
+    compared = []
+    for name, members in _groups(adata, groupby, groups):
+        try:
+            populations = _populations(model, adata, name, members, pair, mode)
+            compared.append((name, populations, _replicates(adata, replicate_key, name, populations)))
+        except (EmptyPopulation, TooFewReplicates) as error:
+            if groupby is None or groups is not None:
+                raise
+            warnings.warn(f"{error} It is left out.", UserWarning, stacklevel=settings.warnings_stacklevel)
+    if not compared:
+        fix = "use mode='counterfactual'" if replicate_key is None else "leave replicate_key out"
+        enough = "" if replicate_key is None else " and enough replicates"
+        raise ValueError(f"no group of {groupby!r} has cells of both conditions{enough}; {fix}.")
+    tables = []
+    for name, populations, replicates in compared:
+        sampler = ExpressionSampler(model, adata, populations, ways, draw)
+        n_cells = {f"n_{key}": len(population.cells) for key, population in zip(names, populations, strict=True)}
+        table = _compare(sampler, adata, delta, pseudocount).assign(group=name, **names, **n_cells)
+        table["is_de"] = expected_fdr_calls(table["proba_de"], fdr=fdr)
+        table = table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS]
+        if replicates is not None:
+            with seeded(draw.seed):
+                test = replicates.test(lambda cells: draw_counts(model, adata, cells, batch_size=draw.batch_size))
+            table = _ranked_by(test, table, fdr).assign(n_replicates=len(replicates), paired=replicates.paired)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _compared(model: ModelInterface, target: str | None, reference: str | None) -> tuple[int, int]:
+    """Indices of the conditions to compare."""
+    known = list(model.conditions)
+    if len(known) > 2 and (target is None or reference is None):
+        raise ValueError(f"name target and reference: there are {len(known)} conditions, {known}.")
+    ours = None if target is None else model.condition_index(target, "target")
+    others = None if reference is None else model.condition_index(reference, "reference")
+    if ours is None:
+        ours = 1 if others is None else 1 - others
+    if others is None:
+        others = 1 - ours
+    if ours == others:
+        raise ValueError(f"target and reference are both {target!r}; give two conditions.")
+    return ours, others
+
+
+def draw_counts(
+    model: ModelInterface,
+    adata: AnnData,
+    cells: np.ndarray,
+    n_draws: int = N_PSEUDOBULKS,
+    batch_size: int | None = None,
+) -> Iterator[np.ndarray]:
+    """Of the posterior predictive distribution, for some cells at a time: ``(n_draws, n, genes)``."""
+    for tensors in model.batches(adata, cells, batch_size, n_samples=n_draws):
+        own, _ = own_and_under(model, tensors, None, None, n_draws)
+        yield decode(model, own).sample().cpu().numpy().reshape(n_draws, -1, adata.n_vars)
+
+
+def _populations(
+    model: ModelInterface, adata: AnnData, group: str, members: np.ndarray, pair: tuple[int, int], mode: str
+) -> list[Population]:
+    """The cells to compare, of the target and of the reference, and the conditions to decode them in."""
+    indices = model.condition_indices(adata)
+    if mode == "counterfactual":
+        cells = np.flatnonzero(members & np.isin(indices, pair))
+        if not len(cells):
+            raise EmptyPopulation(
+                f"group {group!r} has no cells of conditions {model.conditions[pair[0]]!r} and "
+                f"{model.conditions[pair[1]]!r}; leave it out with groups=..."
+            )
+        return [Population(cells, condition) for condition in pair]
+    populations = [Population(np.flatnonzero(members & (indices == condition)), None) for condition in pair]
+    for condition, population in zip(pair, populations, strict=True):
+        if not len(population.cells):
+            raise EmptyPopulation(
+                f"group {group!r} has no cells of condition {model.conditions[condition]!r}; leave it out with "
+                "groups=..., or use mode='counterfactual'."
+            )
+    return populations
+
+
+class ExpressionSampler:
+    """Posterior samples of normalised expression of populations, some genes at a time.
+
+    scvi-tools' own sampler decodes all genes of all cells at once. This one draws cells and latents first, which are
+    small, and decodes them for each block of genes. It numbers populations where scvi-tools' computation has
+    rows of an AnnData.
+    """
+
+    def __init__(
+        self,
+        model: ModelInterface,
+        adata: AnnData,
+        populations: Sequence[Population],
+        ways: Mapping[int | None, Callable],
+        drawing: Drawing,
+    ):
+        self.model = model
+        self.genes = slice(None)
+        #: What is decoded, for each population and mini-batch.
+        self.latents: list[list[Decodable]] = []
+        for number, (rows, condition) in enumerate(populations):
+            # One seed under several conditions, so that a cell is decoded from the same z under each; different ones
+            # for different cells, which would otherwise be paired by their place in the data.
+            own = 0 if condition is not None else number
+            cells = np.random.default_rng([drawing.seed, own]).choice(rows, drawing.n_samples)
+            with seeded(drawing.seed + own):
+                self.latents.append(
+                    [
+                        own_and_under(model, tensors, condition, ways.get(condition), 1)[1]
+                        for tensors in model.batches(adata, cells, drawing.batch_size)
+                    ]
+                )
+        if drawing.batch_correction:
+            self._shuffle_batches(np.random.default_rng(drawing.seed))
+
+    def _shuffle_batches(self, rng: np.random.Generator) -> None:
+        """Have cells decoded in batches drawn uniformly, the same for the samples of a pair."""
+        n_batch = self.model.summary_stats.n_batch
+        for i, first in enumerate(self.latents[0]):
+            batch = first.given.cats[-1]
+            drawn = torch.as_tensor(rng.integers(n_batch, size=batch.shape), device=batch.device)
+            for latents in self.latents:
+                given = latents[i].given
+                latents[i] = latents[i]._replace(given=given._replace(cats=(*given.cats[:-1], drawn)))
+
+    def __call__(self, adata, indices, transform_batch, n_samples_overall) -> np.ndarray:
+        """Expression ``(n_samples, genes of the block)`` of the population whose number is in ``indices``."""
+        decoded = (decode(self.model, latents) for latents in self.latents[int(indices[0])])
+        return np.concatenate([px.scale[:, self.genes].cpu().numpy() for px in decoded])
+
+
+def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocount: float) -> pd.DataFrame:
+    computation = DifferentialComputation(sampler, None, sampler.model.get_anndata_manager(adata, required=True))
+    how = {"mode": "change", "use_observed_batches": True, "cred_interval_lvls": [LEVEL]}
+    how |= {"delta": delta, "pseudocounts": pseudocount / 1e4}
+    block = max(1, MAX_FLOATS // sum(len(latents.own.z) for latents in sampler.latents[0]))
+    tables = []
+    for start in range(0, adata.n_vars, block):
+        sampler.genes = slice(start, start + block)
+        result = computation.get_bayes_factors([0], [1], **how)
+        columns = {name: result[theirs] for name, theirs in SCVI_COLUMNS.items()}
+        tables.append(pd.DataFrame({"gene": adata.var_names[sampler.genes]} | columns))
+    return pd.concat(tables, ignore_index=True).assign(abs_lfc=lambda table: table["lfc"].abs())
+
+
+def _replicates(adata: AnnData, key: str | None, group: str, populations: Sequence[Population]) -> Replicates | None:
+    """The replicates of a group's populations, where they are asked for."""
+    if key is None:
+        return None
+    try:
+        replicates = Replicates(adata, key, [population.cells for population in populations])
+    except TooFewReplicates as error:
+        raise TooFewReplicates(f"group {group!r}: {error}") from error
+    if len(replicates.left_out):
+        warnings.warn(
+            f"group {group!r}: {len(replicates.left_out)} values of replicate_key {key!r} have one condition, and are "
+            f"not tested beside the {len(replicates)} that have both: {list(replicates.left_out)[:5]}.",
+            UserWarning,
+            stacklevel=settings.warnings_stacklevel,
+        )
+    return replicates
+
+
+def _ranked_by(test: pd.DataFrame, table: pd.DataFrame, fdr: float) -> pd.DataFrame:
+    """A table whose index numbers the genes, with a test's columns and calls, the clearest changes first."""
+    table = table.join(test)
+    tested = table["p_value"].notna()
+    table["is_de"] = False
+    table.loc[tested, "is_de"] = false_discovery_control(table.loc[tested, "p_value"]) <= fdr
+    return table.sort_values("t", key=np.abs, ascending=False, kind="stable")
+
+
+def _groups(adata: AnnData, groupby: str | None, groups: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Names of groups and masks of their cells."""
+    if groupby is None:
+        if groups is not None:
+            raise ValueError(f"groups={list(groups)} are of a column of adata.obs; name it with groupby.")
+        yield "all", np.ones(adata.n_obs, dtype=bool)
+        return
+    check_columns(adata, [groupby], "groupby")
+    labels = adata.obs[groupby]
+    known = list(labels.dropna().unique())
+    wanted = sorted(known) if groups is None else ([groups] if isinstance(groups, str) else list(groups))
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"groups: {name!r} is not in adata.obs[{groupby!r}], which has {sorted(known)}.")
+    for name in wanted:
+        yield name, (labels == name).to_numpy()
