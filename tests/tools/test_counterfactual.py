@@ -93,7 +93,7 @@ def test_counts_keep_what_is_peculiar_to_a_cell(model, cells):
     np.testing.assert_allclose(kept.X.mean(0), drawn.X.mean(0), rtol=0.25, atol=0.1)
 
 
-def test_counterparts_are_of_the_like_cells_kind(model, cells):
+def test_counterparts_are_of_the_like_cells_type(model, cells):
     controls = cells[(cells.obs["condition"] == "control").to_numpy()][:50].copy()
     result = model.predict_counterfactual(controls, target="treated_1", cell_type_key="cell_type")
     assert result.uns["counterfactual"]["cell_type_key"] == "cell_type"
@@ -104,7 +104,7 @@ def test_counterparts_are_of_the_like_cells_kind(model, cells):
         model.predict_counterfactual(controls, target="treated_1", cell_type_key="cell_type", by="prior")
 
 
-def test_counterparts_of_a_kind_and_of_any_where_there_is_none():
+def test_counterparts_of_a_type_and_of_any_where_there_is_none():
     points = np.concatenate([np.zeros((20, 1)), np.ones((20, 1))])
     pool = Counterparts(points, np.repeat(["a", "b"], 20), n_neighbors=5)
     drawn = pool.draw(np.zeros((3, 1)), np.array(["a", "b", "c"]))

@@ -255,7 +255,7 @@ class DisentangledModel(MinifiedMixin):
     def _condition_frequencies(self) -> list[float] | None:
         # A loaded model may be given cells of unknown condition; its own frequencies come from the saved state.
         indices = self.condition_indices()[self.is_known()]
-        counts = np.bincount(indices, minlength=self.summary_stats.n_labels)
+        counts = np.bincount(indices, minlength=len(self.conditions))
         return (counts / counts.sum()).tolist() if counts.sum() else None
 
     # Training --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a tool may ask of a model. Private methods of scvi-tools' models are called and extended in this file only."""
+"""What a tool may ask of a model. Private methods of trained scvi-tools models are called in this file only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ import torch
 from anndata import AnnData
 from scipy.sparse import csr_array, csr_matrix
 from scvi import REGISTRY_KEYS, settings
-from scvi.model.base import (
-    ArchesMixin,
-    BaseMinifiedModeModelClass,
-    RNASeqMixin,
-    UnsupervisedTrainingMixin,
-    VAEMixin,
-)
+from scvi.model.base import ArchesMixin, BaseMinifiedModeModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 from torch import Tensor
 
 from discovr_sc._scvi import minify_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -32,9 +33,15 @@ def at_same_quantiles(x: Tensor, own: NegativeBinomial, other: NegativeBinomial)
     """
     ours, others = (Parameters.of(px, x.shape) for px in (own, other))
     counts = x.cpu().double().flatten()  # not every accelerator has double precision
-    below, up_to = _quantiles(counts, ours)
+    _, below, up_to = _climb(ours, lambda left, count, *_: counts[left] > count)
     quantiles = below + (up_to - below) * torch.rand_like(counts)
-    found = _counts_at(quantiles, others)
+
+    def below_quantile(left, count, up_to, log_probability, of_left):
+        # Before the mode probabilities rise, however small.
+        in_tail = (log_probability < LOG_LEAST) & (count > of_left.mu)
+        return (quantiles[left] > up_to) & ~in_tail
+
+    found, _, _ = _climb(others, below_quantile)
     surprising = 1 - below < TAIL
     found = torch.where(surprising, (counts * others.mu / ours.mu).round(), found)
     # Rounding could move a count at the very end of its quantiles.
@@ -68,37 +75,25 @@ class Parameters(NamedTuple):
         return log_probability + torch.log((count - 1 + self.theta) / count * self.mu / (self.mu + self.theta))
 
 
-def _quantiles(counts: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-    """F(x - 1) and F(x), by adding up probabilities: most counts are small."""
+def _climb(parameters: Parameters, onward: Callable[..., Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts x, F(x - 1) and F(x), by adding up probabilities from 0 for as long as it goes onward: most are small.
+
+    Parameters
+    ----------
+    parameters
+        One for each count.
+    onward
+        Which counts are to rise, given the rows that still do, their count, F of it, its log-probability and their
+        parameters.
+    """
     log_probability = parameters.log_of_zero()
-    below = torch.zeros_like(counts)
     up_to = parameters.zeros + (1 - parameters.zeros) * log_probability.exp()
-    left = torch.nonzero(counts > 0).squeeze(-1)
-    log_probability, of_left, count = log_probability[left], parameters.take(left), 0
+    counts, below = torch.zeros_like(up_to), torch.zeros_like(up_to)
+    left, of_left, count = torch.arange(len(up_to)), parameters, 0
     while len(left):
-        count += 1
+        more = onward(left, count, up_to[left], log_probability, of_left)
+        left, log_probability, of_left, count = left[more], log_probability[more], of_left.take(more), count + 1
         log_probability = of_left.log_of_next(log_probability, count)
-        below[left] = up_to[left]
+        below[left], counts[left] = up_to[left], count
         up_to[left] += (1 - of_left.zeros) * log_probability.exp()
-        more = counts[left] > count
-        left, log_probability, of_left = left[more], log_probability[more], of_left.take(more)
-    return below, up_to
-
-
-def _counts_at(quantiles: Tensor, parameters: Parameters) -> Tensor:
-    """The smallest counts whose F reaches the quantiles."""
-    log_probability = parameters.log_of_zero()
-    up_to = parameters.zeros + (1 - parameters.zeros) * log_probability.exp()
-    counts = torch.zeros_like(quantiles)
-    left = torch.nonzero(quantiles > up_to).squeeze(-1)
-    log_probability, up_to, of_left, count = log_probability[left], up_to[left], parameters.take(left), 0
-    while len(left):
-        count += 1
-        log_probability = of_left.log_of_next(log_probability, count)
-        up_to = up_to + (1 - of_left.zeros) * log_probability.exp()
-        counts[left] = count
-        # Before the mode probabilities rise, however small.
-        in_tail = (log_probability < LOG_LEAST) & (count > of_left.mu)
-        more = (quantiles[left] > up_to) & ~in_tail
-        left, log_probability, up_to, of_left = left[more], log_probability[more], up_to[more], of_left.take(more)
-    return counts
+    return counts, below, up_to

@@ -97,7 +97,7 @@ def predict_condition(
     n_samples: int = 64,
     batch_size: int | None = None,
 ) -> pd.DataFrame:
-    """Posterior probabilities of the conditions given each cell's data, its label not used.
+    """Posterior probabilities of the conditions given each cell's data, its own condition not used.
 
     Parameters
     ----------

@@ -120,12 +120,7 @@ def prepare_query_anndata(adata: AnnData, reference_model: str | Path | ModelInt
 
 
 def add_condition(
-    model: Model,
-    adata: AnnData,
-    *,
-    old_cells: AnnData | bool = True,
-    max_epochs: int | None = None,
-    **train_kwargs,
+    model: Model, adata: AnnData, *, old_cells: AnnData | bool = True, max_epochs: int | None = None, **train_kwargs
 ) -> Model:
     """A model that knows this one's conditions and new ones, learned from a few cells.
 

@@ -137,10 +137,8 @@ def get_reconstruction(
         ``"full"`` from both latents, ``"marginal"`` from z, w averaged out.
     use_mean
         Decode the posterior means of the latents, in place of samples.
-    n_samples
-        Posterior samples of the latents.
-    return_mean
-        Average over the samples.
+    n_samples, return_mean
+        Posterior samples of the latents, and whether to average them.
 
     Returns
     -------

@@ -117,7 +117,7 @@ class Replicates:
         self.cells = [
             cells[np.isin(labels[cells], names)] for cells, names in zip(populations, self.names, strict=True)
         ]
-        self._codes = [
+        self._numbers = [
             np.searchsorted(names, labels[cells]) for cells, names in zip(self.cells, self.names, strict=True)
         ]
 
@@ -150,20 +150,16 @@ class Replicates:
         tests = [moderated_t(one - other) if self.paired else moderated_t(one, other) for one, other in pairs]
         df = hmean([test.df for test in tests])  # some may be infinite
         test = ModeratedT(np.mean([test.t for test in tests], axis=0), df)
-        columns = {
-            "lfc_replicates": target.mean((0, 1)) - reference.mean((0, 1)),
-            "t": test.t,
-            "p_value": test.p_value,
-        }
+        columns = {"lfc_replicates": target.mean((0, 1)) - reference.mean((0, 1)), "t": test.t, "p_value": test.p_value}
         return pd.DataFrame(columns, index=np.flatnonzero(tested)).reindex(range(len(tested)))
 
     def _sums(self, draw: Callable[[np.ndarray], Iterable[np.ndarray]], which: int) -> np.ndarray:
         """Of drawn counts, ``(n_draws, replicates, genes)``."""
         sums, start = 0.0, 0
         for drawn in draw(self.cells[which]):
-            codes = self._codes[which][start : start + drawn.shape[1]]
+            numbers = self._numbers[which][start : start + drawn.shape[1]]
             # (n_draws, genes, n) times (n, replicates)
-            of_replicate = codes[:, None] == np.arange(len(self.names[which]))
+            of_replicate = numbers[:, None] == np.arange(len(self.names[which]))
             sums = sums + np.swapaxes(np.swapaxes(drawn, 1, 2) @ of_replicate.astype(drawn.dtype), 1, 2)
             start += drawn.shape[1]
         return np.asarray(sums, dtype=float)

@@ -144,7 +144,7 @@ def _probe_rows(x, y, train, cells, kinds, seed) -> Iterator[dict[str, Any]]:
     rows = cells if train is None else np.union1d(train, cells)
     x, y = x[rows], y[rows]
     train = None if train is None else np.flatnonzero(np.isin(rows, train))
-    found = []
+    found: list[dict[str, Any]] = []
     for kind in kinds:
         result = metrics.probe(x, y, kind=kind, train=train, seed=seed)
         interval = {"low": result.low, "high": result.high, "null_high": result.null_high}
