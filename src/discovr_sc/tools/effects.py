@@ -141,8 +141,7 @@ def _full_and_other(
         expression = model.module.likelihood.reconstruction(px), other.mean
     else:
         expression = _expected_shares(px), _expected_shares(other)
-    full, other = (COUNTS_PER_CELL * values.cpu() for values in expression)
-    return full, other
+    return COUNTS_PER_CELL * expression[0].cpu(), COUNTS_PER_CELL * expression[1].cpu()
 
 
 def _expected_shares(px: Distribution) -> torch.Tensor:
