@@ -130,7 +130,8 @@ def _public_functions():
                     if inspect.isfunction(function) and not method.startswith("_"):
                         yield f"{module_name}.{name}.{method}", function
     for base in discovr_sc.DISCOVR.__mro__:
-        if base.__module__.startswith("discovr_sc"):
+        # The interface is for tools, whose examples show what it is for.
+        if base.__module__.startswith("discovr_sc") and base.__name__ != "ModelInterface":
             for name, attribute in vars(base).items():
                 function = getattr(attribute, "__func__", attribute)
                 if inspect.isfunction(function) and not name.startswith("_") and name not in NO_EXAMPLE:
