@@ -327,7 +327,7 @@ class DisentangledModel(MinifiedMixin):
                 **(defaults | kwargs),
             )
 
-    def _after_training(self, datamodule) -> None:
+    def after_training(self, datamodule) -> None:
         """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
         if self.adata is None:
             self.module.fit_condition_means(datamodule.train_dataloader())

@@ -82,7 +82,7 @@ class InterruptibleTrainRunner(TrainRunner):
                 # Lightning has switched Ctrl-C off for its shutdown.
                 signal.signal(signal.SIGINT, handler)
             self._keep_what_was_learned()
-        self.model._after_training(self.data_splitter)
+        self.model.after_training(self.data_splitter)
 
     def _keep_what_was_learned(self) -> None:
         model, splitter = self.model, self.data_splitter
