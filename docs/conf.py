@@ -1,15 +1,18 @@
 """Sphinx configuration; ``make docs`` builds the site without warnings and without a network."""
 
+import inspect
 import re
 import shutil
 import sys
+from importlib import import_module
 from importlib.metadata import version as installed_version
 from pathlib import Path
+
+from sphinx.errors import ExtensionError
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import api_pages  # noqa: E402
 import make_tables  # noqa: E402
 
 project = "discovr_sc"
@@ -20,6 +23,7 @@ release = version = installed_version("discovr_sc")
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -43,6 +47,14 @@ python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+
+# Every name of every public module's __all__ has a page.
+PUBLIC_MODULES = tuple(
+    "discovr_sc" + name for name in ("", ".data", ".metrics", ".pl", ".train", ".module", ".experiments")
+)
+autosummary_ignore_module_all = False
+autosummary_imported_members = True
+templates_path = ["_templates"]
 
 # References to this package's public names must be found. Other packages' names are text, since there may be no
 # network, and so are private names in signatures.
@@ -76,6 +88,73 @@ README_LINKS = {
 }
 
 
+def _function(attribute) -> object:
+    """The function behind a method, a class method or a property."""
+    return inspect.unwrap(getattr(attribute, "fget", None) or getattr(attribute, "__func__", attribute))
+
+
+def _from_scvi(cls: type) -> dict[str, str]:
+    """What a model has from scvi-tools: names of methods, and first sentences without the roles of its own pages."""
+    found = {}
+    for name in sorted({name for base in cls.__mro__ for name in vars(base) if not name.startswith("_")}):
+        function = _function(inspect.getattr_static(cls, name))
+        if inspect.isfunction(function) and function.__module__.startswith("scvi.model"):
+            line = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+            found[name] = re.sub(r":\w+:|`", "", line).replace("*", "\\*").replace("|", "\\|")
+    return found
+
+
+def _constructor(cls: type) -> str | None:
+    """The class whose constructor a model shares with others, and which describes its arguments."""
+    base = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    shared = base is not cls and base.__module__.startswith("discovr_sc.model")
+    return f"{base.__module__}.{base.__name__}" if shared else None
+
+
+def _api() -> dict:
+    """What the templates of the API's pages are told, beside what autosummary tells them."""
+    members = {
+        f"{module}.{name}": getattr(import_module(module), name)
+        for module in PUBLIC_MODULES
+        for name in import_module(module).__all__
+    }
+    members = {path: member for path, member in members.items() if not inspect.ismodule(member)}
+    first = {id(member): path for path, member in reversed(members.items())}
+    classes = {path: member for path, member in members.items() if inspect.isclass(member)}
+    constructors = {path: home for path, cls in classes.items() if (home := _constructor(cls))}
+    shared: dict[str, list[str]] = {}
+    for path, home in constructors.items():
+        if home not in (homes := shared.setdefault(path.rpartition(".")[0], [])):
+            homes.append(home)
+    return {
+        "pages": [path for path, member in members.items() if first[id(member)] == path],
+        # A name that two modules offer has one page, under the first.
+        "elsewhere": {path: home for path, member in members.items() if (home := first[id(member)]) != path},
+        "from_scvi": {path: _from_scvi(cls) for path, cls in classes.items()},
+        "constructors": constructors,
+        "shared_constructors": shared,
+    }
+
+
+autosummary_context = _api()
+
+
+def _skip(app, what, name, obj, skip, options) -> bool | None:
+    """Of a class show the methods and properties that this package wrote, inherited ones too."""
+    if what != "class" or inspect.isclass(obj):
+        return None
+    function = _function(obj)
+    ours = inspect.isfunction(function) and function.__module__.startswith("discovr_sc")
+    return None if ours else True
+
+
+def _check_pages(app, env) -> None:
+    """Fail where a public name has no page."""
+    missing = [path for path in autosummary_context["pages"] if f"generated/api/{path}" not in env.found_docs]
+    if missing:
+        raise ExtensionError(f"No page of the API tells of {', '.join(missing)}; is its module in docs/api.md?")
+
+
 def _readme(text: str) -> str:
     for link, place in README_LINKS.items():
         text = text.replace(link, place)
@@ -88,7 +167,6 @@ def _prepare(app) -> None:
     shutil.rmtree(generated, ignore_errors=True)
     shutil.copytree(HERE.parent / "notebooks", generated / "notebooks", ignore=shutil.ignore_patterns(".*"))
     make_tables.write_pages(generated / "results")
-    api_pages.write_pages(generated / "api")
     (generated / "readme.md").write_text(_readme((HERE.parent / "README.md").read_text()))
 
 
@@ -97,7 +175,16 @@ def _escape_bars(app, what, name, obj, options, lines: list[str]) -> None:
     lines[:] = [line if "`" in line or ">>>" in line else re.sub(r"\|(?=\S)", r"\\|", line) for line in lines]
 
 
+def _tell_keys(app, what, name, obj, options, lines: list[str]) -> None:
+    """A dictionary has no text of its own but that of all dictionaries."""
+    if isinstance(obj, dict):
+        lines[:] = [f"A dictionary; its keys: {', '.join(map(repr, obj))}."]
+
+
 def setup(app) -> None:
-    """Connect the preparation, before Sphinx looks for pages."""
-    app.connect("builder-inited", _prepare)
+    """Connect the preparation, before Sphinx looks for pages and autosummary writes some."""
+    app.connect("builder-inited", _prepare, priority=400)
+    app.connect("env-check-consistency", _check_pages)
+    app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-docstring", _escape_bars)
+    app.connect("autodoc-process-docstring", _tell_keys)

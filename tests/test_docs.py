@@ -115,6 +115,24 @@ def test_ci_tests_the_python_versions_that_the_package_names():
     assert jobs["test"]["strategy"]["matrix"]["python-version"] == named
 
 
+# API --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_api_page_lists_the_public_modules():
+    """``make docs`` fails where a name of their ``__all__`` has no page."""
+    listed = re.findall(r"^   (discovr_sc[\w.]*)$", (ROOT / "docs" / "api.md").read_text(), flags=re.M)
+    conf = (ROOT / "docs" / "conf.py").read_text()
+    suffixes = re.search(r"for name in \(([^)]*)\)", conf[conf.index("PUBLIC_MODULES =") :])[1]
+    assert listed == [f"discovr_sc{suffix}" for suffix in re.findall(r'"(.*?)"', suffixes)]
+    assert set(MODULES) <= set(listed)
+
+
+@pytest.mark.parametrize("module_name", [*MODULES, "discovr_sc.train", "discovr_sc.module", "discovr_sc.experiments"])
+def test_public_names_have_a_description(module_name):
+    module = import_module(module_name)
+    assert [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))] == []
+
+
 # Examples ---------------------------------------------------------------------------------------------------------
 
 
