@@ -106,11 +106,11 @@ def test_half_of_the_analogies_start_in_the_cells_own_condition():
     # In the source the missing kind, "m", is near "a"; "a" moves away from it in z, "b" to its place. w rises by 5, 9.
     own = {"a": around(0.0, 0.0), "b": around(10.0, 0.0), "m": around(1.0, 0.0)}
     there = {"a": around(-9.0, 5.0), "b": around(1.0, 9.0)}
-    moments, kinds = {}, {}
+    moments, cell_types = {}, {}
     for code, parts in enumerate((own, there)):
         latents = np.concatenate(list(parts.values()))
         moments[code] = latents[:, :1], latents[:, 1:], np.full((len(latents), 1), 1e-4, dtype=np.float32)
-        kinds[code] = np.repeat(list(parts), 200)
+        cell_types[code] = np.repeat(list(parts), 200)
     cell = {"z": torch.full((40, 1), 1.0), "w": torch.zeros(40, 1), "y": torch.zeros(40, dtype=torch.long)}
 
     def moves(way):
@@ -118,10 +118,10 @@ def test_half_of_the_analogies_start_in_the_cells_own_condition():
         return [float((target.w - source.w).mean()) for target, source in analogies]
 
     alike = {"target": 1, "n_neighbors": 20, "names": ["control", "treated"]}
-    rises = moves(ByAnalogy(moments, kinds=kinds, **alike))
+    rises = moves(ByAnalogy(moments, cell_types=cell_types, **alike))
     np.testing.assert_allclose(rises, [9, 5] * (len(rises) // 2), atol=0.4)  # of "b", and of "a"
     assert len(rises) == 6
     assert len(moves(ByAnalogy(moments, **alike))) == 5
     # Where no kind is shared, there is one way only.
-    foreign = kinds | {1: np.repeat(["c", "d"], 200)}
-    np.testing.assert_allclose(moves(ByAnalogy(moments, kinds=foreign, **alike)), [9] * 5, atol=1)
+    foreign = cell_types | {1: np.repeat(["c", "d"], 200)}
+    np.testing.assert_allclose(moves(ByAnalogy(moments, cell_types=foreign, **alike)), [9] * 5, atol=1)

@@ -192,7 +192,13 @@ class DisentangledModel(MinifiedMixin):
 
     @classmethod
     def default_settings(cls) -> dict[str, Any]:
-        """Every default of the constructor, and what the class changes in the training plan."""
+        """Every default of the constructor, and what the class changes in the training plan.
+
+        Examples
+        --------
+        >>> model.default_settings()["constructor"]["n_latent_z"]
+        10
+        """
         settings_cls = cls._module_cls.settings_cls
         constructor = {"adata": None, "registry": None} | vars(settings_cls())
         plan = cls._plan_defaults.get("counts", {})

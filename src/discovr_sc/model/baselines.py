@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
-import numpy as np
-from anndata import AnnData
-
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule
 
@@ -123,11 +117,3 @@ class CVAE(Baseline):
     latents = ("z",)
     counterfactual_ways = ("posterior",)
     _paper_name = "cvae"
-
-    def get_latent_representation(
-        self, adata: AnnData | None = None, indices: Sequence[int] | None = None, *, kind: Literal["z"] = "z", **kwargs
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """See :meth:`DISCOVR.get_latent_representation`; ``kind="z"`` only."""
-        if kind != "z":
-            raise ValueError(f"kind={kind!r}: CVAE has no w, the condition itself stands in its place; use kind='z'.")
-        return super().get_latent_representation(adata, indices, kind=kind, **kwargs)

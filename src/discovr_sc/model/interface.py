@@ -233,10 +233,10 @@ class _Decoding:
     """A model whose methods of scvi-tools decode one kind of reconstruction; all else is the model's."""
 
     def __init__(self, model: ModelInterface, kind: ReconstructionKind):
-        self._model, self._kind = model, kind
+        self._asked, self._kind = model, kind
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+        return getattr(self._asked, name)
 
     def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
         return {"transform_batch": batch, "kind": self._kind}

@@ -130,11 +130,11 @@ def predict_counterfactual(
     settings |= {} if cell_type_key is None else {"cell_type_key": cell_type_key}
     settings |= {"keep_noise": keep_noise} if kind == "counts" else {}
     settings["units"] = UNITS[kind if model.module.likelihood.counts else "reconstruction"]
-    obs, values = _columns(model, adata, indices, target), np.concatenate(parts)
+    obs, predicted = _columns(model, adata, indices, target), np.concatenate(parts)
     tensor_key = model.get_setup_arg("tensor_key")
     if tensor_key is not None:
-        return AnnData(obs=obs, obsm={tensor_key: values}, uns={"counterfactual": settings})
-    return AnnData(values, obs=obs, var=adata.var[[]].copy(), uns={"counterfactual": settings})
+        return AnnData(obs=obs, obsm={tensor_key: predicted}, uns={"counterfactual": settings})
+    return AnnData(predicted, obs=obs, var=adata.var[[]].copy(), uns={"counterfactual": settings})
 
 
 def _columns(model: ModelInterface, adata: AnnData, indices, target: str):
