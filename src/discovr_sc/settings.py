@@ -97,11 +97,10 @@ class Settings:
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Settings by name; an unknown name is refused."""
         names = [field.name for field in fields(cls)]
-        for name in settings:
-            if name not in names:
-                close = get_close_matches(name, names, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"choose from {names}."
-                raise TypeError(f"{name!r} is not a setting of this model; {hint}")
+        for name in (name for name in settings if name not in names):
+            close = get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {names}."
+            raise TypeError(f"{name!r} is not a setting of this model; {hint}")
         return cls(**settings)
 
     @property
@@ -145,6 +144,7 @@ class DISCOVRSettings(Settings):
     mmd_bandwidths: Sequence[float] = BANDWIDTHS
     n_components_z: int | None = None
     adversary: Literal["reconstruction", "latent", "both"] = "both"
+    adversary_trains: Literal["encoder", "encoder and decoder"] = "encoder and decoder"
     n_hidden_adversary: int | None = 128
     n_layers_adversary: int | None = 2
     data_defaults = {"counts": COUNTS._asdict(), "vectors": VECTORS._asdict()}
@@ -152,10 +152,9 @@ class DISCOVRSettings(Settings):
     def __post_init__(self):
         super().__post_init__()
         check_at_least_1("narrow_z", self.narrow_z)
+        check_at_least_1("n_components_z", self.n_components_z)
         if len(self.mmd_bandwidths) == 0 or min(self.mmd_bandwidths) <= 0:
             raise ValueError(f"mmd_bandwidths={self.mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
-        if self.n_components_z is not None:
-            check_at_least_1("n_components_z", self.n_components_z)
         if self.noise_scale_z is not None and not self.noise_scale_z > 0:
             raise ValueError(f"noise_scale_z is {self.noise_scale_z!r}; give a standard deviation above 0.")
 
@@ -219,9 +218,9 @@ class CVAESettings(Settings):
     prior: PriorName = "standard"
 
 
-def check_at_least_1(argument: str, value: int) -> None:
-    """Raise where a size is below 1."""
-    if value < 1:
+def check_at_least_1(argument: str, value: int | None) -> None:
+    """Raise where a size is below 1; None stands for a default."""
+    if value is not None and value < 1:
         raise ValueError(f"{argument}={value}; give a whole number of at least 1.")
 
 
@@ -232,8 +231,7 @@ def complete(weights: Weights | Mapping[str, float] | None, default: Weights) ->
     if not isinstance(weights, Mapping):
         raise TypeError(f"weights is a {type(weights).__name__}; give a dictionary of some weights, or Weights(...).")
     names = [field.name for field in fields(Weights)]
-    unknown = set(weights) - set(names)
-    if unknown:
+    if unknown := set(weights) - set(names):
         raise ValueError(f"weights has {sorted(unknown)[0]!r}, which is no term of the objective; choose from {names}.")
     return replace(default, **weights)
 
@@ -373,8 +371,7 @@ def paper_weights(method: str, experiment: str) -> Weights:
     """Loss weights of a method in an experiment, for summed likelihoods; a dash of the table is a 0."""
     if experiment not in PAPER:
         raise ValueError(f"experiment={experiment!r} is not one of the paper's; choose from {list(PAPER)}.")
-    rows = PAPER[experiment].weights
-    if method not in rows:
+    if method not in (rows := PAPER[experiment].weights):
         raise ValueError(f"method={method!r} is not in the paper's table of weights; choose from {list(rows)}.")
     weights = {term: weight or 0.0 for term, weight in rows[method]._asdict().items()}
     for term in ("rec", "rec_z"):
@@ -384,7 +381,9 @@ def paper_weights(method: str, experiment: str) -> Weights:
 
 def paper_settings(method: str, experiment: str) -> dict[str, Any]:
     """Constructor arguments of a method in one of the paper's experiments."""
-    settings = {"weights": paper_weights(method, experiment)} | PAPER[experiment].architecture
+    weights = paper_weights(method, experiment)
+    # Without batch norm, the hidden units of the adversary die within some epochs: docs/reading_the_paper.md.
+    settings = {"weights": weights, "classifier_batch_norm": weights.adv > 0} | PAPER[experiment].architecture
     if method != "discovr":
         return settings
     return settings | {
@@ -393,6 +392,7 @@ def paper_settings(method: str, experiment: str) -> dict[str, Any]:
         "n_components_z": 1,
         "prior": "condition-mean" if settings["n_latent_z"] == settings["n_latent_w"] else "mapped",
         "adversary": "reconstruction",
+        "adversary_trains": "encoder",
         # "All other neural networks are formulated as MLPs", on images, too.
         "network_adversary": "mlp",
         "n_hidden_adversary": None,

@@ -64,6 +64,9 @@ class DISCOVR(DisentangledModel):
     adversary
         Where the adversary looks: at the ``"reconstruction"`` from z (the paper), at z itself (``"latent"``), or
         at ``"both"``.
+    adversary_trains
+        What learns to hide the condition in the reconstruction from z: the ``"encoder"`` of z, or the ``"encoder and
+        decoder"`` of z alone. The decoder can hide from the adversary what z still tells; the encoder cannot.
     network_adversary
         Kind of the adversary's networks, by default as ``network``; ``"mlp"`` takes images, too, and is the cheapest.
     n_hidden_adversary, n_layers_adversary, channels_adversary

@@ -10,16 +10,20 @@ from scvi.module.base import auto_move_data
 from torch import Tensor
 from torch.distributions import Distribution
 
-from discovr_sc.module.adversary import log_losses
+from discovr_sc.module.adversary import OnlyTo, log_losses
 from discovr_sc.module.alignment import mmd
 from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
+from discovr_sc.module.networks import choose
 from discovr_sc.module.priors import MixturePrior
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import DISCOVRSettings
 
 #: What takes the place of a zero-inflated likelihood where zero inflation would mislead.
 NOT_INFLATED = {"zinb": "nb"}
+
+#: Whether the adversary's gradient leaves the decoder of z alone as it is, by the name of the setting.
+SPARES_DECODER = {"encoder": True, "encoder and decoder": False}
 
 
 class DISCOVRModule(DisentangledModule):
@@ -51,6 +55,7 @@ class DISCOVRModule(DisentangledModule):
         super().build_networks()
         settings = self.settings
         n_components = settings.n_components_z or 1
+        self.spares_decoder = choose(SPARES_DECODER, "adversary_trains", settings.adversary_trains)
         self.prior_z = MixturePrior(n_components, self.n_latent_z) if n_components > 1 else None
         name = settings.likelihood_z or NOT_INFLATED.get(settings.likelihood, settings.likelihood)
         noise_scale = settings.noise_scale if settings.noise_scale_z is None else settings.noise_scale_z
@@ -148,8 +153,10 @@ class DISCOVRModule(DisentangledModule):
         Users look at the mean. In a sample the posterior's noise hides what the mean still tells: an adversary that
         sees samples is content while a classifier reads the condition from the means.
         """
-        reconstruction = self.likelihood_z.reconstruction(p["px_z"])
-        return {"latent": q["qz"].loc, "reconstruction": self.likelihood_z.view(reconstruction)}
+        reconstruction = self.likelihood_z.view(self.likelihood_z.reconstruction(p["px_z"]))
+        if self.spares_decoder:
+            reconstruction = OnlyTo.apply(q["z"], reconstruction)
+        return {"latent": q["qz"].loc, "reconstruction": reconstruction}
 
     @torch.inference_mode()
     @auto_move_data

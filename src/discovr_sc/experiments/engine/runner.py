@@ -22,6 +22,13 @@ from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.study import Preset, Row, Study, Task
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.settings import paper_weights
+from discovr_sc.tools.report import FRESH_PROBE
+
+#: The adversary of a row with weights of its own, in place of the paper's.
+OWN_ADVERSARY = {"classifier_batch_norm": False, "adversary_trains": "encoder and decoder"}
+
+#: What a row tells of its adversary, as it was when the training ended; see :mod:`discovr_sc.train.health`.
+HEALTH = ("adversary_living_units", "adversary_logit_sd", "adversary_gain", "adversary_accuracy")
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,10 @@ def hush() -> None:
 
 
 def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, float]]:
-    """A trained model, and what it cost: seconds per epoch, milliseconds per batch of inference, peak memory in MB."""
+    """A trained model, and what it cost: seconds per epoch, milliseconds per batch of inference, peak memory in MB.
+
+    And the health of its adversary, where it has one.
+    """
     preset, method, variant = study.presets[row.preset], study.methods[row.method], study.variants[row.variant]
     scvi.settings.seed = row.seed
     if method.fit is not None:
@@ -183,7 +193,14 @@ def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, floa
         "peak_memory_mb": peak_memory_mb(),
         "inference_ms_per_batch": _inference_ms(model, task.evaluation, preset.batch_size),
     }
-    return model, cost
+    return model, cost | health_of(model)
+
+
+def health_of(model: DisentangledModel) -> dict[str, float]:
+    """The state of a model's adversary at the end of its training; nothing where it has none."""
+    curves = {name: model.history_[f"{name}_train"] for name in HEALTH if f"{name}_train" in model.history_}
+    curves |= {name: curve for name, curve in model.history_.items() if name.startswith(FRESH_PROBE)}
+    return {name: float(curve.iloc[-1, 0]) for name, curve in curves.items()}
 
 
 def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
@@ -205,6 +222,8 @@ def model_settings(study: Study, row: Row) -> dict[str, Any]:
     if method.row is None:
         weights = dict(weights or {}) | dict(variant.weights)
         return settings | ({"weights": weights} if weights else {})
+    if weights is not None and method.model == "DISCOVR":
+        settings = OWN_ADVERSARY | settings
     weights = weights or paper_weights(method.row, study.experiment)
     return settings | {"weights": replace(weights, **variant.weights)}
 

@@ -14,6 +14,10 @@ from matplotlib.figure import Figure
 
 import discovr_sc
 
+#: Defaults that came after rows were made, at the value that stands for what was done before: rows made without them
+#: stay current, until the default changes.
+AS_BEFORE = {"adversary_trains": "encoder and decoder"}
+
 
 class Row(NamedTuple):
     """One training of a study: what one process works on."""
@@ -76,7 +80,7 @@ class Method:
     #: Row of the paper's loss-weight tables; None takes the model's own defaults.
     row: str | None = None
     #: Arguments of the model's constructor, settings of the training plan, and arguments of ``train`` (beyond the
-    #: preset's), where they differ from those.
+    #: preset's), where they differ from those. With weights of its own, a row of DISCOVR has the plain adversary.
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
@@ -172,7 +176,11 @@ class Study:
     def plain_settings(self, method: str) -> dict[str, Any]:
         """The defaults that a method takes from its model class; none where the paper's table gives its settings."""
         chosen = self.methods[method]
-        return {} if chosen.model is None or chosen.row is not None else chosen.model_class.default_settings()
+        if chosen.model is None or chosen.row is not None:
+            return {}
+        defaults = chosen.model_class.default_settings()
+        constructor = defaults["constructor"].items()
+        return defaults | {"constructor": {k: v for k, v in constructor if k not in AS_BEFORE or v != AS_BEFORE[k]}}
 
 
 def changed_fields(settings: Preset | Method | Variant) -> dict[str, Any]:
