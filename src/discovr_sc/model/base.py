@@ -7,6 +7,7 @@ from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from scvi import REGISTRY_KEYS, settings
 from scvi.data import AnnDataManager
@@ -334,7 +335,10 @@ class DisentangledModel(MinifiedMixin):
             )
 
     def after_training(self, datamodule) -> None:
-        """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
+        """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped.
+
+        The history then has what a fresh probe reads where the adversary looked, ``fresh_probe_<place>``.
+        """
         if self.adata is None:
             self.module.fit_condition_means(datamodule.train_dataloader())
             return
@@ -342,3 +346,8 @@ class DisentangledModel(MinifiedMixin):
             known = self.train_indices[self.is_known()[self.train_indices]]
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
         self.trained_on_ = fingerprint(self.adata)
+        if isinstance(self.history_, dict) and "train_loss" in self.history_:
+            last = self.history_["train_loss"].index[-1:]
+            for place, accuracy in report.fresh_probes(self).items():
+                name = f"{report.FRESH_PROBE}{place}"
+                self.history_[name] = pd.DataFrame({name: [accuracy]}, index=last)

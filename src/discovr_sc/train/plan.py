@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from inspect import signature
 
@@ -15,6 +15,13 @@ from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.module.priors import means_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import PlanSettings
+from discovr_sc.train.health import AdversaryHealth
+
+#: Mini-batches at the end of an epoch in which the adversary's health is looked at.
+LOOKED_AT = 2
+
+#: What the progress bar shows.
+SHOWN = ("train_loss", "validation_loss", "adversary_accuracy_train")
 
 
 class AdversarialPlan(TrainingPlan):
@@ -77,6 +84,7 @@ class AdversarialPlan(TrainingPlan):
         self.prior_lr = self.lr if settings.prior_lr is None else settings.prior_lr
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
+        self._health, self._validation_health = AdversaryHealth(), AdversaryHealth()
 
     def _optimizer_creator_fn(self, optimizer_cls):
         """As scvi-tools', but fused: its loop over tensors costs as much as the backward pass of small networks."""
@@ -125,7 +133,8 @@ class AdversarialPlan(TrainingPlan):
             views = self.module.adversary_views(q, p)
             self._train_adversary(adversary_optimizer[0], views, q)
         with frozen(self.module.adversary):
-            losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
+            with self._watching(self._health, q, batch_idx, self.trainer.num_training_batches):
+                losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss)
         self._totals.add(losses)
 
@@ -138,23 +147,31 @@ class AdversarialPlan(TrainingPlan):
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""
-        keep_unknown = {"draw_unknown": False}
-        _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs, get_inference_input_kwargs=keep_unknown)
+        q, p = self.module(batch, compute_loss=False, get_inference_input_kwargs={"draw_unknown": False})
+        with self._watching(self._validation_health, q, batch_idx, self.trainer.num_val_batches[0]):
+            losses = self.module.loss(batch, q, p, **self.loss_kwargs)
         self._validation_totals.add(losses)
 
+    def _watching(self, health: AdversaryHealth, q: dict, batch_idx: int, n_batches: int | float):
+        """Look at the adversary's health in an epoch's last mini-batches: the very last may have few cells."""
+        looks = batch_idx >= n_batches - LOOKED_AT
+        return health.watching(self.module.adversary, q["y"], q["known"]) if looks else nullcontext()
+
     def on_train_epoch_end(self) -> None:
-        """Log the epoch's means."""
-        self._log_totals(self._totals, "train", "train_loss")
+        """Log the epoch's means and the adversary's health, and warn, once, where it is ill."""
+        self._health.warn(self.current_epoch)
+        self._log_totals(self._totals, self._health, "train")
 
     def on_validation_epoch_end(self) -> None:
-        """Log the epoch's means."""
-        self._log_totals(self._validation_totals, "validation", "validation_loss")
+        """Log the epoch's means and the adversary's health."""
+        self._log_totals(self._validation_totals, self._validation_health, "validation")
 
-    def _log_totals(self, totals: EpochTotals, mode: str, loss_key: str) -> None:
+    def _log_totals(self, totals: EpochTotals, health: AdversaryHealth, mode: str) -> None:
         means, n = totals.pop_means()
-        self.log(loss_key, means.pop("loss"), prog_bar=True, batch_size=n, sync_dist=self.use_sync_dist)
-        values = {f"{name}_{mode}": value for name, value in means.items()}
-        self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
+        values = {f"{mode}_loss": means.pop("loss")}
+        values |= {f"{name}_{mode}": value for name, value in (means | health.pop_metrics()).items()}
+        for name, value in values.items():
+            self.log(name, value, prog_bar=name in SHOWN, batch_size=n, sync_dist=self.use_sync_dist)
 
     def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
