@@ -40,6 +40,8 @@ class Weights:
         Of the adversarial term; 0 removes the adversary.
     mmd
         Of the kernel distance between the conditions' z (DISCOVR only, not in the paper); 0 by default.
+    hsic
+        Of the dependence of w on z within conditions (DISCOVR only, not in the paper); 0 by default.
     classify
         Of log q(y | w), in the methods that classify from w (DIVA, CCVAE).
     """
@@ -50,6 +52,7 @@ class Weights:
     kl_w: float = 1.0
     adv: float = 1.0
     mmd: float = 0.0
+    hsic: float = 0.0
     classify: float = 1.0
 
     def __post_init__(self):
@@ -126,11 +129,12 @@ class ByData(NamedTuple):
 
     weights: Weights
     n_components_z: int
+    center_w: bool
 
 
 #: Counts have other defaults than vectors and images: their objective has hundreds of nats; cells are of many types.
-COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20)
-VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1)
+COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20, center_w=True)
+VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1, center_w=False)
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ class DISCOVRSettings(Settings):
     narrow_z: int = 1
     mmd_bandwidths: Sequence[float] = BANDWIDTHS
     n_components_z: int | None = None
+    center_w: bool | None = None
     adversary: Literal["reconstruction", "latent", "both"] = "both"
     adversary_trains: Literal["encoder", "encoder and decoder"] = "encoder and decoder"
     n_hidden_adversary: int | None = 128
@@ -169,8 +174,9 @@ class DISCOVRSettings(Settings):
 
     def completed(self) -> Self:
         """See :meth:`Settings.completed`; with the number of components that suits the data, too."""
-        n = self.by_data.n_components_z if self.n_components_z is None else self.n_components_z
-        return replace(super().completed(), n_components_z=n)
+        names = ("n_components_z", "center_w")
+        left_out = {name: getattr(self.by_data, name) for name in names if getattr(self, name) is None}
+        return replace(super().completed(), **left_out)
 
 
 @dataclass(frozen=True)
@@ -250,18 +256,21 @@ class PlanSettings:
     eps: float = 1e-8
     n_epochs_kl_warmup: int | None = None
     final_decay: float = 0.0
+    alignment_start: float = 0.0
 
     def __post_init__(self):
         if self.n_adversary_steps < 1:
             raise ValueError(f"n_adversary_steps is {self.n_adversary_steps}; give at least 1 (adv=0 for none).")
         if self.gradient_clip is not None and self.gradient_clip <= 0:
             raise ValueError(f"gradient_clip is {self.gradient_clip}; give a norm above 0, or None not to clip.")
+        if not 0 <= self.alignment_start < 1:
+            raise ValueError(f"alignment_start is {self.alignment_start}; give a part of the epochs, from 0 to below 1.")
         if not 0 <= self.final_decay <= 1:
             raise ValueError(f"final_decay is {self.final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
 
 
 #: What DISCOVR changes in the plan, for counts, and for vectors and images. The baselines change nothing.
-COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8}
+COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8, "alignment_start": 0.25}
 VECTOR_PLAN: dict[str, Any] = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
 
 

@@ -22,8 +22,9 @@ from scvi.data.fields import (
 from discovr_sc._scvi import minify_type
 from discovr_sc.model.checks import check_query, check_setup, check_whole_number, fingerprint
 from discovr_sc.model.conditions import CONDITION_SLOT
-from discovr_sc.model.fields import ConditionField, TensorField
+from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
 from discovr_sc.model.minified import MinifiedMixin
+from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
@@ -81,6 +82,7 @@ class DisentangledModel(MinifiedMixin):
         condition_key: str | list[str],
         *,
         unlabeled_category: str | None = None,
+        cell_type_key: str | None = None,
         layer: str | None = None,
         batch_key: str | None = None,
         size_factor_key: str | None = None,
@@ -103,6 +105,10 @@ class DisentangledModel(MinifiedMixin):
             Label of cells whose condition is unknown; with it, missing labels are unknown, too. Such cells are trained
             on with the terms that do not need a condition, log p(x | z) and KL(q(z | x) || p(z)), which only DISCOVR
             has. In a query missing labels are unknown in any case.
+        cell_type_key
+            Column of ``obs`` with cell types, missing (NaN) where they are not known; DISCOVR alone uses it. z is then
+            made independent of the condition *within* types, and types lie apart in z. Without it, the model finds kinds of
+            cells by itself. A query needs no types.
         layer
             Layer with the counts; ``X`` by default.
         batch_key
@@ -152,6 +158,8 @@ class DisentangledModel(MinifiedMixin):
             CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
             NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous_covariate_keys),
         ]
+        if cell_type_key is not None:
+            fields.append(CellTypeField(CELL_TYPE_SLOT, cell_type_key))
         if minify_type(adata) is not None:
             fields += cls._get_fields_for_adata_minification(minify_type(adata))
         manager = AnnDataManager(fields=fields, setup_method_args=setup_method_args)
@@ -231,6 +239,7 @@ class DisentangledModel(MinifiedMixin):
             n_batch=self.summary_stats.n_batch,
             n_cats_per_cov=self._n_cats_per_cov(),
             n_continuous_cov=self.summary_stats.get("n_extra_continuous_covs", 0),
+            n_cell_types=self.summary_stats.get(f"n_{CELL_TYPE_SLOT}", 0),
             condition_probs=None if adata is None else self._condition_frequencies(),
             data_scale=data_scale,
         )

@@ -113,5 +113,5 @@ def set_training_mode(module: nn.Module, trainable: Trainable | None) -> None:
         return
     for name, part in module.named_modules():
         keeps_statistics = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) and f"{name}.weight" not in trainable
-        if keeps_statistics or name == "condition_means":
+        if keeps_statistics or name in ("condition_means", "kinds"):
             part.eval()

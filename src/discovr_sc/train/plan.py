@@ -20,6 +20,9 @@ from discovr_sc.train.health import AdversaryHealth
 #: Mini-batches at the end of an epoch in which the adversary's health is looked at.
 LOOKED_AT = 2
 
+#: Part of the epochs over which the terms that align the conditions come in.
+ALIGNMENT_RAMP = 0.1
+
 #: What the progress bar shows.
 SHOWN = ("train_loss", "validation_loss", "adversary_accuracy_train")
 
@@ -54,6 +57,9 @@ class AdversarialPlan(TrainingPlan):
         Last part of the epochs, from 0 to 1, over which the model's learning rate falls linearly to 0. The adversary's
         does not fall: while the model comes to rest, the adversary keeps up with it, and what it can still read is
         removed.
+    alignment_start
+        Part of the epochs, from 0 to below 1, before the conditions are aligned: first the components of z find the
+        kinds of cells, within which they are. The adversary trains from the start.
     **kwargs
         The settings above, whose defaults are in :class:`~discovr_sc.settings.PlanSettings`, and those of
         :class:`~scvi.train.TrainingPlan`.
@@ -131,19 +137,28 @@ class AdversarialPlan(TrainingPlan):
         views = None
         if adversary_optimizer:
             views = self.module.adversary_views(q, p)
-            self._train_adversary(adversary_optimizer[0], views, q)
+            self._train_adversary(adversary_optimizer[0], views, q, p)
         with frozen(self.module.adversary):
             with self._watching(self._health, q, batch_idx, self.trainer.num_training_batches):
-                losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
+                alignment = self._alignment(batch_idx)
+                losses = self.module.loss(batch, q, p, views=views, alignment=alignment, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss)
         self._totals.add(losses)
+
+    def _done(self, batch_idx: int) -> float:
+        """The part of the training that is done."""
+        return (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
 
     def _set_learning_rate(self, optimizer, batch_idx: int) -> None:
         if self.settings.final_decay == 0:
             return
-        done = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * min(1.0, (1 - done) / self.settings.final_decay)
+            group["lr"] = group["initial_lr"] * min(1.0, (1 - self._done(batch_idx)) / self.settings.final_decay)
+
+    def _alignment(self, batch_idx: int) -> float:
+        """The factor of the terms that align the conditions."""
+        start = self.settings.alignment_start
+        return 1.0 if start == 0 else min(max((self._done(batch_idx) - start) / ALIGNMENT_RAMP, 0.0), 1.0)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""
@@ -173,10 +188,10 @@ class AdversarialPlan(TrainingPlan):
         for name, value in values.items():
             self.log(name, value, prog_bar=name in SHOWN, batch_size=n, sync_dist=self.use_sync_dist)
 
-    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict) -> None:
+    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict, p: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
         for _ in range(self.settings.n_adversary_steps):
-            self._step(optimizer, adversary_loss(self.module.adversary(views), q["y"], q["known"]))
+            self._step(optimizer, adversary_loss(self.module.adversary_logits(views, p), q["y"], q["known"]))
 
     def _step(self, optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad()
