@@ -22,6 +22,11 @@ BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 CELLS_TO_SEE = 800_000
 
 
+def default_epochs(n_cells: int) -> int:
+    """Passes over the cells that a training takes by default, from 10 to 400."""
+    return min(max(round(CELLS_TO_SEE / n_cells), 10), 400)
+
+
 @dataclass(frozen=True)
 class Weights:
     """Weights of the terms of an objective, named as in the paper's loss-weight tables.
@@ -264,7 +269,9 @@ class PlanSettings:
         if self.gradient_clip is not None and self.gradient_clip <= 0:
             raise ValueError(f"gradient_clip is {self.gradient_clip}; give a norm above 0, or None not to clip.")
         if not 0 <= self.alignment_start < 1:
-            raise ValueError(f"alignment_start is {self.alignment_start}; give a part of the epochs, from 0 to below 1.")
+            raise ValueError(
+                f"alignment_start is {self.alignment_start}; give a part of the epochs, from 0 to below 1."
+            )
         if not 0 <= self.final_decay <= 1:
             raise ValueError(f"final_decay is {self.final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
 

@@ -27,7 +27,7 @@ from discovr_sc.model.minified import MinifiedMixin
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
-from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
+from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
@@ -107,8 +107,8 @@ class DisentangledModel(MinifiedMixin):
             has. In a query missing labels are unknown in any case.
         cell_type_key
             Column of ``obs`` with cell types, missing (NaN) where they are not known; DISCOVR alone uses it. z is then
-            made independent of the condition *within* types, and types lie apart in z. Without it, the model finds kinds of
-            cells by itself. A query needs no types.
+            made independent of the condition *within* types, and types lie apart in z. Without it, the model finds
+            kinds of cells by itself. A query needs no types.
         layer
             Layer with the counts; ``X`` by default.
         batch_key
@@ -331,7 +331,7 @@ class DisentangledModel(MinifiedMixin):
             )
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
-            max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
+            max_epochs = default_epochs(self.adata.n_obs)
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
         with training_only(self.module, self.trainable_):

@@ -14,8 +14,8 @@ from discovr_sc.module.adversary import OnlyTo, log_losses
 from discovr_sc.module.alignment import dependence, mmd
 from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
-from discovr_sc.module.networks import choose
 from discovr_sc.module.kinds import Kinds
+from discovr_sc.module.networks import choose
 from discovr_sc.module.priors import LearnedPrior, MixturePrior
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import DISCOVRSettings

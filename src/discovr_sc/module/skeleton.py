@@ -21,7 +21,6 @@ from discovr_sc.module.networks import choose, copy_shared_weights, family
 from discovr_sc.module.priors import PRIORS, ConditionMeans
 from discovr_sc.settings import Settings, Weights
 
-
 #: Terms of an objective that make the conditions alike in z.
 ALIGNING = ("adv", "mmd")
 

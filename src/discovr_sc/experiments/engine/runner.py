@@ -207,7 +207,7 @@ def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
     """The untrained model of a row, with the paper's settings or its own defaults."""
     method = study.methods[row.method]
     model_cls = method.model_class
-    model_cls.setup_anndata(task.train, **task.setup)
+    model_cls.setup_anndata(task.train, **task.setup, **method.setup)
     settings = model_settings(study, row)
     if method.row is None:
         return model_cls(task.train, **settings)

@@ -84,6 +84,8 @@ class Method:
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    #: Arguments of ``setup_anndata``, beyond the task's.
+    setup: Mapping[str, Any] = field(default_factory=dict)
     #: For what is no model of the package, or more than one: gives an object that ``evaluate`` understands.
     fit: Callable[[Task, Preset, int], Any] | None = None
     #: To be raised when the code behind a method changes what it computes: rows are known by their settings, and those
