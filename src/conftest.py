@@ -1,7 +1,5 @@
 """What the examples in docstrings share: `model`, trained on `adata`."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line: thin over the package, which each command imports when it runs."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """The demo: IFN-beta stimulated PBMCs, from counts to a table, a picture and an h5ad."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib

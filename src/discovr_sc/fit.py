@@ -1,7 +1,5 @@
 """Fitting and reporting for the command line: from an h5ad to a model's folder, and from that to a report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Arrays and tensors of any shape to AnnData and back, so that one API serves vectors, images and cells."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where data files are looked for and kept."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one place where genes are chosen from a table of counts."""
 
-from __future__ import annotations
-
 import numpy as np
 from anndata import AnnData
 from scipy import sparse

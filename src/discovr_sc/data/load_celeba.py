@@ -1,7 +1,5 @@
 """CelebA: faces with and without an attribute, such as eyeglasses."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterator

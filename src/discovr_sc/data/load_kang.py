@@ -1,7 +1,5 @@
 """Kang et al. 2018: blood cells of eight lupus patients, half of them stimulated with interferon beta."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Coloured MNIST: digits in two colours, with noisy labels of the colour."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

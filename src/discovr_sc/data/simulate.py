@@ -1,7 +1,5 @@
 """Simulated data whose common and condition-specific parts are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Validation shared by the metrics: every public function turns its arguments into plain arrays here."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray

@@ -4,8 +4,6 @@ A low score here is no proof that an embedding is free of a label: K-means finds
 :func:`discovr_sc.metrics.probe` to ask whether the label can be read at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Metrics of image reconstructions. Images are (n, channels, height, width), values in [0, 1]."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -6,8 +6,6 @@ information does not depend on units, and neither should its estimate. A jitter 
 in every call, breaks ties between duplicated points; constant columns are left to it and carry no information.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -8,8 +8,6 @@ where the product distribution is sampled by pairing each x with the y of anothe
 critic was neither trained nor selected on, so that overfitting lowers the estimate instead of raising it.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import NamedTuple

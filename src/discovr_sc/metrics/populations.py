@@ -1,7 +1,5 @@
 """How near a predicted population of cells is to a real one."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -9,8 +9,6 @@ A model learns z and w only up to their signs: negating a latent and its decoder
 trained on. With ``align=True`` the functions below compare under the better of the two signs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

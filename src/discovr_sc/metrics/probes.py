@@ -1,7 +1,5 @@
 """Can a label be read from an embedding? Classifiers fitted on some cells and scored on others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

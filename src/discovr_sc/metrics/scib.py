@@ -1,7 +1,5 @@
 """Integration scores of the single-cell field, from the optional package scib-metrics."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

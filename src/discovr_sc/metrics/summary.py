@@ -1,7 +1,5 @@
 """The paper's disentanglement tables: informations, gap and completeness of a method, ranks among methods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The methods that the paper compares DisCoVR with, under DISCOVR's API."""
 
-from __future__ import annotations
-
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule
 

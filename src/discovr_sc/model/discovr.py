@@ -1,7 +1,5 @@
 """DisCoVR, the model."""
 
-from __future__ import annotations
-
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.settings import COUNT_PLAN, VECTOR_PLAN

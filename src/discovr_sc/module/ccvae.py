@@ -1,7 +1,5 @@
 """CCVAE's objective (Joy, Schmon, Torr, Siddharth and Rainforth 2021)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Cells in a condition that they were not measured in: ways to choose what is decoded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """CSVAE's objective (Klys, Snell and Zemel 2018)."""
 
-from __future__ import annotations
-
 import torch
 
 from discovr_sc.module.gaussians import kl

@@ -1,7 +1,5 @@
 """CVAE's objective (Sohn, Lee and Yan 2015)."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import one_hot
 

@@ -1,7 +1,5 @@
 """DIVA's objective (Ilse, Tomczak, Louizos and Welling 2020)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch.nn.functional import cross_entropy

@@ -1,7 +1,5 @@
 """HCSVAE's objective: the hierarchical extension of CSVAE (Beker et al. 2024, PATCHES)."""
 
-from __future__ import annotations
-
 import torch
 
 from discovr_sc.module.csvae import CSVAEModule

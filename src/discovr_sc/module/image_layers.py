@@ -1,7 +1,5 @@
 """Parts of networks for images: convolutions down to features, and up from latents."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Likelihoods p(x | .): from a decoder's outputs to a distribution of the data, and back to what one looks at."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar, cast
 

@@ -1,7 +1,5 @@
 """Growing a trained module: new categories get entries of their own, all others keep theirs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

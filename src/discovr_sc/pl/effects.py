@@ -1,7 +1,5 @@
 """Pictures of what the condition changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

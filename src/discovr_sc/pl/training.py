@@ -1,7 +1,5 @@
 """Pictures of a training and of what it separated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Changes that replicates agree on: cells of one donor are not independent of each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 

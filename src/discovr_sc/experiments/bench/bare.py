@@ -1,7 +1,5 @@
 """The limit of the framework: DisCoVR's training written out by hand, over a module's own networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

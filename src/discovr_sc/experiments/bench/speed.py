@@ -1,7 +1,5 @@
 """How fast and how large: DISCOVR beside its peers and a bare loop on Kang, and as cells and genes grow."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Files that several runs share, and the one writer of Markdown tables."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

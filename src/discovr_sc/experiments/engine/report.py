@@ -1,7 +1,5 @@
 """What a study's results look like: tables beside the paper's, ranks, figures."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

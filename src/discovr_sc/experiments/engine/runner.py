@@ -1,7 +1,5 @@
 """The one runner: trains and scores every row of a study, in several processes, and goes on where it was stopped."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import time

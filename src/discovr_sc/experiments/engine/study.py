@@ -1,7 +1,5 @@
 """What a Study is: an experiment as data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

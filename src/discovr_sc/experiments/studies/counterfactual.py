@@ -1,7 +1,5 @@
 """Leave one cell type out: predict its stimulated cells from its controls and from all other types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Differential expression within a cell type, judged by a paired test of pseudobulks over donors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

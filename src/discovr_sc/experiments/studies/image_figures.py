@@ -1,7 +1,5 @@
 """Figures of the image studies. Those of CelebA show its faces: for the user's own folder, not to be passed on."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure

@@ -5,8 +5,6 @@ likelihoods (Bernoulli for digits, a Gaussian of unit scale for faces), weights 
 w 16) and learning rate (1e-4), the glasses' weights for hats.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -7,8 +7,6 @@ shrinks, it is what a probe still reads of the label from z, plus the share of t
 the share of the points' variance that z and w together have lost.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The paper's synthetic studies: the parametric model, the noisy Swiss roll, and ablations on the latter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Figures of the studies, drawn from what the runs of the first seed left behind."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
