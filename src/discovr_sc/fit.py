@@ -39,14 +39,10 @@ def fit(
     path, out
         An h5ad file with counts, and the folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]``
         and ``_w``. One that is there is replaced with ``overwrite`` only.
-    model
-        Name of a model class.
-    n_top_genes
-        Keep that many highly variable genes; all by default.
+    model, n_top_genes, seed
+        Name of a model class, how many highly variable genes to keep (all by default), and seed of everything random.
     condition_key, layer, max_epochs, balance_conditions, **setup
         See :meth:`DISCOVR.setup_anndata` and :meth:`DISCOVR.train`.
-    seed
-        Of everything random.
     """
     out = Path(out)
     if model not in MODELS:
