@@ -10,12 +10,12 @@ from anndata import AnnData
 
 import discovr_sc
 from discovr_sc.data import prepare_counts
+from discovr_sc.model import __all__ as MODELS
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.checks import check_columns, find_data
 
 #: What :func:`report` writes.
 REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
-MODELS = ("DISCOVR", "CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")
 
 
 def fit(

@@ -53,7 +53,7 @@ def tensors_to_anndata(
 
     table = _obs_table(obs, n)
     if condition_key in table:
-        raise ValueError(f"obs has a column {condition_key!r}, where y would go; rename it, or set condition_key.")
+        raise ValueError(f"obs already has a column {condition_key!r}, where y would go; rename it or condition_key.")
     table[condition_key] = labels
     return AnnData(obs=table, obsm={tensor_key: values})
 
