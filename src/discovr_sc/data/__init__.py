@@ -7,8 +7,10 @@ from .load_kang import DataUnavailableError, kang
 from .load_mnist import colored_mnist
 from .load_sets import glioblastoma, pancreas, papalexi
 from .simulate import noisy_swiss_roll, parametric_model, simulate_counts
+from .simulate import CountSettings, noisy_swiss_roll, parametric_model, simulate_counts
 
 __all__ = [
+    "CountSettings",
     "DataUnavailableError",
     "anndata_to_tensors",
     "celeba",

@@ -1,7 +1,5 @@
 """What the methods that draw samples share: a seed of their own, and which cells they are of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

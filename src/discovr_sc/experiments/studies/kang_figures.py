@@ -1,7 +1,5 @@
 """Figures of the study of stimulated blood cells."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import scanpy as sc
