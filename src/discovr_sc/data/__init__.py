@@ -6,7 +6,6 @@ from .load_celeba import celeba
 from .load_kang import DataUnavailableError, kang
 from .load_mnist import colored_mnist
 from .load_sets import glioblastoma, pancreas, papalexi
-from .simulate import noisy_swiss_roll, parametric_model, simulate_counts
 from .simulate import CountSettings, noisy_swiss_roll, parametric_model, simulate_counts
 
 __all__ = [
