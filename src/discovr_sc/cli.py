@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for add in (_add_fit, _add_report, _add_demo, _add_reproduce, _add_bench):
+    for add in (_add_fit, _add_report, _add_convert, _add_demo, _add_reproduce, _add_bench):
         add(commands)
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parser.parse_args(argv)
@@ -94,6 +94,23 @@ def _run_report(arguments: argparse.Namespace) -> None:
     rows, text = headline(table)
     print(f"{rows.round(3).to_string(index=False)}\n{text}")
     print(f"Wrote report.csv (all {len(table)} rows), history.png and disentanglement.png to {arguments.model}")
+
+
+def _add_convert(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "convert", help="make a model of an earlier version safe to read; converting it can run any code in its file"
+    )
+    parser.add_argument("model", help="folder of a saved model whose maker you trust")
+    parser.add_argument("out", help="folder to write the converted model to")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
+    parser.set_defaults(run=_run_convert)
+
+
+def _run_convert(arguments: argparse.Namespace) -> None:
+    from discovr_sc.model.storage import convert
+
+    convert(arguments.model, arguments.out, overwrite=arguments.overwrite)
+    print(f"Wrote {arguments.out}")
 
 
 def _add_demo(commands: argparse._SubParsersAction) -> None:

@@ -118,8 +118,6 @@ def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def load(folder: str | Path) -> DisentangledModel:
     """The model in a folder, whichever its class."""
     folder = Path(folder)
-    if not (folder / "model.pt").exists():
-        raise FileNotFoundError(f"{folder} has no model (model.pt); give a folder that `discovr-sc fit` wrote.")
     name = DisentangledModel.load_registry(str(folder))["model_name"]
     if name not in MODELS:
         raise ValueError(f"{folder} holds a {name}, which is not a model of discovr_sc.")

@@ -22,7 +22,7 @@ from discovr_sc._scvi import minify_type
 from discovr_sc.model.checks import check_query, check_setup, check_whole_number, fingerprint
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import ConditionField, TensorField
-from discovr_sc.model.minified import MinifiedMixin
+from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
@@ -30,7 +30,7 @@ from discovr_sc.tools import counterfactual, differential, effects, latents, que
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
 
-class DisentangledModel(MinifiedMixin):
+class DisentangledModel(StoredModel):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]
@@ -335,6 +335,7 @@ class DisentangledModel(MinifiedMixin):
 
     def after_training(self, datamodule) -> None:
         """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
+        self._weights_are_checked = False
         if self.adata is None:
             self.module.fit_condition_means(datamodule.train_dataloader())
             return

@@ -19,6 +19,7 @@ from discovr_sc._scvi import minify_type
 from discovr_sc.model.checks import check_counts, check_query, check_unit_interval, find_data, fingerprint
 from discovr_sc.model.conditions import CONDITION_SLOT, JOINT_COLUMN, condition_keys, known_conditions
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.train.divergence import check_finite_state
 
 #: Numbers that a pass without gradients may hold of the data: small batches cost more to fetch than to encode.
 NUMBERS_PER_PASS = 2_000_000
@@ -46,6 +47,9 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     trained_on_: str | None
     #: What training may change, where a trained model was extended; None is all. See module/surgery.py.
     trainable_: dict[str, Tensor | None] | None
+
+    #: Whether the weights are known to be finite; training changes them.
+    _weights_are_checked = False
 
     # Conditions --------------------------------------------------------------------------------------------------
 
@@ -161,8 +165,11 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     # Checks ------------------------------------------------------------------------------------------------------
 
     def check_trained(self) -> None:
-        """Raise unless the model is trained."""
+        """Raise unless the model is trained, to weights that are finite."""
         self._check_if_trained(warn=False)
+        if not self._weights_are_checked:
+            check_finite_state(self.module)
+            self._weights_are_checked = True
 
     def check_not_minified(self, method: str) -> None:
         """Raise where a method would need the counts of a model that answers from the latents it has kept."""

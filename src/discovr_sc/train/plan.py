@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import fields
 from inspect import signature
@@ -15,6 +16,7 @@ from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.module.priors import means_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import PlanSettings
+from discovr_sc.train.divergence import Watch
 
 
 class AdversarialPlan(TrainingPlan):
@@ -104,10 +106,10 @@ class AdversarialPlan(TrainingPlan):
             return [model_optimizer]
         return [model_optimizer, create([{"params": adversary, "lr": self.adversary_lr}])]
 
-    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
+    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> dict[str, torch.Tensor]:
         """One round of the game on one mini-batch."""
         if len(batch[REGISTRY_KEYS.X_KEY]) == 1:
-            return  # batch norm has no variance to divide by
+            return {"loss": torch.zeros(())}  # batch norm has no variance to divide by
         optimizers = self.optimizers()
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
         self._set_learning_rate(model_optimizer, batch_idx)
@@ -123,11 +125,12 @@ class AdversarialPlan(TrainingPlan):
         views = None
         if adversary_optimizer:
             views = self.module.adversary_views(q, p)
-            self._train_adversary(adversary_optimizer[0], views, q)
+            self._train_adversary(adversary_optimizer[0], views, q, batch)
         with frozen(self.module.adversary):
             losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
-            self._step(model_optimizer, losses.loss)
+            self._step(model_optimizer, losses.loss, losses.extra_metrics, batch)
         self._totals.add(losses)
+        return {"loss": losses.loss.detach()}  # for callbacks: nothing is optimised by Lightning
 
     def _set_learning_rate(self, optimizer, batch_idx: int) -> None:
         if self.settings.final_decay == 0:
@@ -142,8 +145,13 @@ class AdversarialPlan(TrainingPlan):
         _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs, get_inference_input_kwargs=keep_unknown)
         self._validation_totals.add(losses)
 
+    def on_train_start(self) -> None:
+        """Watch for a training that diverges."""
+        self._watch = Watch(self.module)
+
     def on_train_epoch_end(self) -> None:
         """Log the epoch's means."""
+        self._watch.keep()
         self._log_totals(self._totals, "train", "train_loss")
 
     def on_validation_epoch_end(self) -> None:
@@ -156,18 +164,21 @@ class AdversarialPlan(TrainingPlan):
         values = {f"{name}_{mode}": value for name, value in means.items()}
         self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
 
-    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict) -> None:
+    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict, batch: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
         for _ in range(self.settings.n_adversary_steps):
-            self._step(optimizer, adversary_loss(self.module.adversary(views), q["y"], q["known"]))
+            loss = adversary_loss(self.module.adversary(views), q["y"], q["known"])
+            self._step(optimizer, loss, {"adversary_loss": loss}, batch)
 
-    def _step(self, optimizer, loss: torch.Tensor) -> None:
+    def _step(self, optimizer, loss: torch.Tensor, terms: dict[str, torch.Tensor], batch: dict) -> None:
         optimizer.zero_grad()
         self.manual_backward(loss)
-        if self.settings.gradient_clip is not None:
-            # Not Lightning's own: it refuses fused optimisers under mixed precision.
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        # Not Lightning's own: it refuses fused optimisers under mixed precision.
+        largest = math.inf if self.settings.gradient_clip is None else self.settings.gradient_clip
+        norm = torch.nn.utils.clip_grad_norm_(parameters, largest)
+        rate = max(group["lr"] for group in optimizer.param_groups)
+        self._watch.check(loss.detach(), norm, epoch=self.current_epoch, terms=terms, batch=batch, rate=rate)
         optimizer.step()
 
 

@@ -11,6 +11,7 @@ from scvi import settings
 from scvi.train import LoudEarlyStopping, Trainer, TrainRunner
 
 from discovr_sc._scvi import is_distributed
+from discovr_sc.errors import DivergenceError
 from discovr_sc.module.surgery import set_training_mode
 from discovr_sc.train.splitter import Splitter
 
@@ -82,6 +83,17 @@ class InterruptibleTrainRunner(TrainRunner):
                 # Lightning has switched Ctrl-C off for its shutdown.
                 signal.signal(signal.SIGINT, handler)
             self._keep_what_was_learned()
+            warnings.warn(
+                f"Training was interrupted in epoch {self.trainer.current_epoch + 1}; the model keeps what it has "
+                "learned.",
+                UserWarning,
+                stacklevel=settings.warnings_stacklevel,
+            )
+        except DivergenceError as error:
+            if error.n_good_epochs:
+                self._keep_what_was_learned()
+                self.model.after_training(self.data_splitter)
+            raise
         self.model.after_training(self.data_splitter)
 
     def _keep_what_was_learned(self) -> None:
@@ -93,11 +105,6 @@ class InterruptibleTrainRunner(TrainRunner):
         model.module.eval()
         model.trainer = self.trainer
         model.is_trained_ = True
-        warnings.warn(
-            f"Training was interrupted in epoch {self.trainer.current_epoch + 1}; the model keeps what it has learned.",
-            UserWarning,
-            stacklevel=settings.warnings_stacklevel,
-        )
 
 
 def is_interrupt(stop: BaseException) -> bool:
