@@ -61,6 +61,12 @@ def _add_fit(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--balance-conditions", action="store_true", help="show all conditions equally often")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
+    parser.add_argument(
+        "--checkpoint-every",
+        type=float,
+        default=60.0,
+        help="seconds between checkpoints, from which a killed training goes on when it is started again (default: 60)",
+    )
     parser.set_defaults(run=_run_fit)
 
 
@@ -162,6 +168,9 @@ def _run_reproduce(arguments: argparse.Namespace) -> None:
 
     if arguments.study not in STUDIES:
         raise ValueError(f"study {arguments.study!r} is not known; choose from {list(STUDIES)}")
+    for argument in ("seeds", "jobs"):
+        if getattr(arguments, argument) is not None and getattr(arguments, argument) < 1:
+            raise ValueError(f"--{argument} {getattr(arguments, argument)}; give a whole number of at least 1")
     study = STUDIES[arguments.study]
     preset = arguments.preset or next(iter(study.presets))
     results = run_study(

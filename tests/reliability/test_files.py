@@ -83,7 +83,7 @@ def test_a_crafted_file_runs_nothing(entry, saved, tmp_path, capsys):
 
 
 def test_a_checkpoint_runs_nothing(saved, tmp_path):
-    model, adata, _ = saved
+    _model, adata, _ = saved
     torch.save({"state_dict": Payload(tmp_path / "mark")}, tmp_path / "evil.ckpt")
     with pytest.raises(InputError, match="evil.ckpt is not a checkpoint that can be read"):
         DISCOVR(adata, n_hidden=8).train(2, ckpt_path=tmp_path / "evil.ckpt", enable_progress_bar=False)
@@ -91,7 +91,7 @@ def test_a_checkpoint_runs_nothing(saved, tmp_path):
 
 
 def test_a_file_holds_plain_values_and_comes_back_as_it_was(saved):
-    model, adata, folder = saved
+    model, _adata, folder = saved
     content = torch.load(folder / "model.pt", weights_only=True)
     assert set(content) == {"model_state_dict", "var_names", "attr_dict"}
     loaded = DISCOVR.load(folder)
@@ -213,7 +213,7 @@ class Killed(BaseException):
 
 def test_a_save_that_is_killed_leaves_one_model_whole(saved, tmp_path, monkeypatch):
     """Killed before every call that touches the disk: the folder holds the old model or the new one, and loads."""
-    model, adata, folder = saved
+    model, _adata, folder = saved
     z = model.get_latent_representation()
     outcomes = []
     for moment in range(40):

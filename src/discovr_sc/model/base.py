@@ -19,7 +19,7 @@ from scvi.data.fields import (
 )
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import check_query, check_setup, check_whole_number, fingerprint
+from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import ConditionField, TensorField
 from discovr_sc.model.stored import StoredModel
@@ -236,6 +236,7 @@ class DisentangledModel(StoredModel):
         self.module.minified_data_type = self.minified_data_type
         if adata is not None:
             self.check_values(adata)
+            self.check_own_data()
         self._model_summary_string = (
             f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
             f"({', '.join(map(str, self.conditions))}) with "
@@ -308,8 +309,10 @@ class DisentangledModel(StoredModel):
         >>> len(model.history_["validation_loss"])
         2
         """
-        if batch_size < 2:
-            raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
+        check_whole_number("batch_size", batch_size, at_least=2)
+        for argument, low in (("train_size", 0.0), ("validation_size", -1e-9)):
+            if kwargs.get(argument) is not None:
+                check_number(argument, kwargs[argument], above=low, below=1 + 1e-9)
         if max_epochs is not None:
             check_whole_number("max_epochs", max_epochs, at_least=1)
         if self.minified_data_type is not None:
@@ -319,6 +322,7 @@ class DisentangledModel(StoredModel):
                 f"adata has cells of unknown condition; {type(self).__name__} has no likelihood of x given z alone to "
                 "train on them. Drop these cells."
             )
+        self.check_own_data()
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
@@ -342,4 +346,4 @@ class DisentangledModel(StoredModel):
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
-        self.trained_on_ = fingerprint(self.adata)
+        self.trained_on_ = self.own_fingerprint()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -16,8 +16,11 @@ from scvi.model.base import ArchesMixin, BaseMinifiedModeModelClass, RNASeqMixin
 from torch import Tensor
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import check_counts, check_query, check_unit_interval, find_data, fingerprint
+from discovr_sc.model.checks import check_query, check_whole_number, find_data
 from discovr_sc.model.conditions import CONDITION_SLOT, JOINT_COLUMN, condition_keys, known_conditions
+from discovr_sc.model.fingerprints import check_unchanged, differences, fingerprint
+from discovr_sc.model.values import check_counts, check_unit_interval, row_numbers
+from discovr_sc.module.noise import LATENTS, noise_of, with_keys
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.train.divergence import check_finite_state
 
@@ -44,10 +47,12 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     #: Settings of the training plan that the model takes in place of the plan's own.
     plan_defaults_: dict[str, Any]
     #: Fingerprint of the data of the last training; None before, and where they came from a datamodule.
-    trained_on_: str | None
+    trained_on_: dict[str, str] | None
     #: What training may change, where a trained model was extended; None is all. See module/surgery.py.
     trainable_: dict[str, Tensor | None] | None
 
+    #: The model's AnnData and its fingerprint, when the model was given it.
+    _given: tuple[AnnData, dict[str, str]] | None = None
     #: Whether the weights are known to be finite; training changes them.
     _weights_are_checked = False
 
@@ -99,7 +104,22 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
 
     def has_training_data(self) -> bool:
         """Whether the model's data are those that it was trained on."""
-        return self.adata is not None and self.trained_on_ == fingerprint(self.adata)
+        if self.adata is None or self.trained_on_ is None:
+            return False
+        return not differences(self.own_fingerprint(), self.trained_on_)
+
+    def own_fingerprint(self) -> dict[str, str]:
+        """Fingerprint of the model's data, of the names alone where the counts are gone."""
+        return fingerprint(self.adata, None if self.minified_data_type else self.registry["setup_args"])
+
+    def check_own_data(self) -> None:
+        """Raise where the model's AnnData is not as it was when the model was given it."""
+        if self.adata is None or self.minified_data_type is not None:
+            return
+        if self._given is None or self._given[0] is not self.adata:
+            self._given = self.adata, self.own_fingerprint()
+        else:
+            check_unchanged(self.own_fingerprint(), self._given[1])
 
     def training_cells(self) -> np.ndarray:
         """Rows of the training cells, or of all cells of the model's data where these are others."""
@@ -118,16 +138,24 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         *,
         n_samples: int = 1,
         sparse: bool = False,
+        seed: int | None = None,
     ) -> Iterable[Tensors]:
-        """Mini-batches so small that ``n_samples`` can be decoded at once; with ``sparse``, sparse rows stay sparse."""
+        """Mini-batches so small that ``n_samples`` can be decoded at once; with ``sparse``, sparse rows stay sparse.
+
+        With a ``seed``, what is drawn for a cell depends on its name, and not on the cells beside it.
+        """
+        if batch_size is not None:
+            check_whole_number("batch_size", batch_size, at_least=1)
         adata = self.validate(adata)
+        rows = row_numbers(indices, adata.n_obs)
         data = self.get_anndata_manager(adata, required=True).get_from_registry(REGISTRY_KEYS.X_KEY)
-        return self._make_data_loader(
+        batches = self._make_data_loader(
             adata=adata,
-            indices=indices,
+            indices=rows,
             batch_size=batch_size or self.cells_per_pass(n_samples),
             load_sparse_tensor=sparse and isinstance(data, csr_matrix | csr_array),
         )
+        return batches if seed is None else with_keys(batches, adata.obs_names[rows], seed)
 
     def cells_per_pass(self, n_samples: int) -> int:
         """How many cells a mini-batch has by default."""
@@ -140,7 +168,7 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         """Inputs of the module's inference, unknown conditions drawn, and its outputs: posteriors and samples."""
         tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
         inputs = self.module.inference_input(tensors)
-        return inputs, self.module.inference(**inputs, n_samples=n_samples)
+        return inputs, self.module.inference(**inputs, n_samples=n_samples, generator=noise_of(tensors, LATENTS))
 
     @torch.inference_mode()
     def decode(self, tensors: Tensors, n_samples: int, kind: ReconstructionKind, use_mean: bool = False):
@@ -152,6 +180,19 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
             compute_loss=False,
         )
         return outputs["px"]
+
+    @torch.inference_mode()
+    def decode_each(
+        self, tensors: Tensors, n_samples: int, kind: ReconstructionKind, batches: Sequence[int | None] = (None,)
+    ) -> Iterator[Any]:
+        """What cells are decoded to from posterior samples, one sample (and batch to decode in) at a time: p(x | .)."""
+        tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
+        _, q = self.infer(tensors, n_samples)
+        given = self.module.given(tensors)
+        for sample in range(n_samples):
+            of_sample = {latent: q[latent][sample] if n_samples > 1 else q[latent] for latent in ("z", "w")}
+            for batch in batches:
+                yield self.module.generative(q | of_sample, given, transform_batch=batch, kind=kind)["px"]
 
     def decoding(self, kind: ReconstructionKind) -> RNASeqMixin:
         """The model's view for scvi-tools' own methods, where they are to decode one kind of reconstruction."""
@@ -217,6 +258,8 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
                     "The model's own data are minified, so it takes minified data only; load it with adata=False to "
                     "ask about other cells."
                 )
+        else:
+            self.check_own_data()
         has_own_data = self.adata is not None
         adata = super()._validate_anndata(adata, copy_if_view)
         if not has_own_data:
@@ -224,13 +267,13 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
             self._adata = None
         return adata
 
-    def _make_data_loader(self, adata, *args, **kwargs):
+    def _make_data_loader(self, adata, indices=None, *args, **kwargs):
         if self.minified_data_type is None and minify_type(adata) is not None:
             raise ValueError(
                 "adata is minified: it has latents in place of counts, and this model would encode zeros. Load the "
                 "model with it, load(folder, adata), or pass cells with counts."
             )
-        return super()._make_data_loader(adata, *args, **kwargs)
+        return super()._make_data_loader(adata, row_numbers(indices, adata.n_obs), *args, **kwargs)
 
     def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
         return {"transform_batch": batch, "kind": "full"}

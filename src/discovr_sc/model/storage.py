@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 
 from discovr_sc.errors import InputError, InputTypeError, MissingFileError
+from discovr_sc.train.checkpoints import history_frame
 
 #: scvi-tools' names of the file and of what is in it.
 MODEL, STATE, VAR_NAMES, ATTRIBUTES = "model.pt", "model_state_dict", "var_names", "attr_dict"
@@ -69,11 +70,6 @@ def restored(attributes: dict[str, Any]) -> dict[str, Any]:
         if "mappings" in state:
             state["mappings"] = {key: pd.Index(names).to_numpy() for key, names in state["mappings"].items()}
     return found
-
-
-def history_frame(name: str, epoch: list[int], value: list[float]) -> pd.DataFrame:
-    """A history as scvi-tools keeps it."""
-    return pd.DataFrame({name: value}, index=pd.Index(epoch, name="epoch"))
 
 
 # Reading --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from anndata import AnnData
 from scvi import settings
 
 from discovr_sc._scvi import pad_and_sort_genes
+from discovr_sc.errors import InputTypeError
 from discovr_sc.model.checks import check_new_conditions, check_query
 from discovr_sc.model.storage import VAR_NAMES, read_model
 from discovr_sc.module.surgery import grow
@@ -208,6 +209,8 @@ def _old_cells(model: ModelInterface, old_cells: AnnData | bool) -> AnnData | No
         check_query(old_cells, model.registry)
         model.check_values(old_cells)
         return old_cells.copy()
+    if not isinstance(old_cells, bool):
+        raise InputTypeError(f"old_cells={old_cells!r}; give an AnnData, True for the model's own cells, or False.")
     if not old_cells:
         return None
     if model.minified_data_type is not None or not model.has_training_data():

@@ -78,6 +78,6 @@ def check_finite_state(module: nn.Module) -> None:
     for name, value in module.state_dict().items():
         if not bool(torch.isfinite(value).all()):
             raise DivergenceError(
-                f"The model's weights {name!r} are not finite, so its answers would not be either; train it anew with a "
-                "lower learning rate (plan_kwargs={'lr': ...}), or load another model."
+                f"The model's weights {name!r} are not finite, so its answers would not be either; train it anew with "
+                "a lower learning rate (plan_kwargs={'lr': ...}), or load another model."
             )

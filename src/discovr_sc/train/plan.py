@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields
 from inspect import signature
+from typing import Any
 
 import torch
 from scvi import REGISTRY_KEYS
@@ -16,6 +18,7 @@ from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.module.priors import means_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import PlanSettings
+from discovr_sc.train.checkpoints import OURS, History, random_state, set_random_state
 from discovr_sc.train.divergence import Watch
 
 
@@ -77,6 +80,11 @@ class AdversarialPlan(TrainingPlan):
         self.settings = settings
         self.adversary_lr = self.lr if settings.adversary_lr is None else settings.adversary_lr
         self.prior_lr = self.lr if settings.prior_lr is None else settings.prior_lr
+        #: Epochs before this training, where it goes on from a checkpoint.
+        self.earlier_history: History = {}
+        self._history: History = {}
+        self._to_restore: dict[str, Any] | None = None
+        self._n_batches = 0
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
 
@@ -108,6 +116,7 @@ class AdversarialPlan(TrainingPlan):
 
     def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> dict[str, torch.Tensor]:
         """One round of the game on one mini-batch."""
+        self._n_batches = batch_idx + 1
         if len(batch[REGISTRY_KEYS.X_KEY]) == 1:
             return {"loss": torch.zeros(())}  # batch norm has no variance to divide by
         optimizers = self.optimizers()
@@ -145,9 +154,35 @@ class AdversarialPlan(TrainingPlan):
         _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs, get_inference_input_kwargs=keep_unknown)
         self._validation_totals.add(losses)
 
+    # Checkpoints ---------------------------------------------------------------------------------------------------
+
+    def resume(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from a checkpoint when the training starts."""
+        self.earlier_history, self._history = checkpoint[OURS]["history"], deepcopy(checkpoint[OURS]["history"])
+        self._to_restore = checkpoint
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what Lightning does not save; in the middle of an epoch a training cannot go on."""
+        history = {name: {key: list(values) for key, values in part.items()} for name, part in self._history.items()}
+        if len(self._totals):  # the checkpoint is written before the epoch's end is told to the plan
+            self._note(history, *self._named(self._totals.means(), "train", "train_loss"))
+        n_epochs = self.current_epoch + 1 if self._n_batches == self.trainer.num_training_batches else None
+        checkpoint[OURS] = {"random": random_state(), "history": history, "n_epochs": n_epochs}
+
     def on_train_start(self) -> None:
-        """Watch for a training that diverges."""
+        """Watch for a training that diverges; take the optimisers' state from a checkpoint."""
         self._watch = Watch(self.module)
+        if self._to_restore is not None:
+            for optimizer, state in zip(self.trainer.optimizers, self._to_restore["optimizer_states"], strict=True):
+                optimizer.load_state_dict(state)
+
+    def on_train_epoch_start(self) -> None:
+        """Take random numbers from where they were: the order of cells is drawn next."""
+        if self._to_restore is not None:
+            set_random_state(self._to_restore[OURS]["random"])
+            self._to_restore = None
+
+    # History -------------------------------------------------------------------------------------------------------
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's means."""
@@ -159,10 +194,24 @@ class AdversarialPlan(TrainingPlan):
         self._log_totals(self._validation_totals, "validation", "validation_loss")
 
     def _log_totals(self, totals: EpochTotals, mode: str, loss_key: str) -> None:
-        means, n = totals.pop_means()
-        self.log(loss_key, means.pop("loss"), prog_bar=True, batch_size=n, sync_dist=self.use_sync_dist)
-        values = {f"{name}_{mode}": value for name, value in means.items()}
+        n = len(totals)
+        loss, values = self._named(totals.means(), mode, loss_key)
+        totals.reset()
+        self.log(loss_key, loss[loss_key], prog_bar=True, batch_size=n, sync_dist=self.use_sync_dist)
         self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
+        self._note(self._history, loss, values)
+
+    @staticmethod
+    def _named(means: dict[str, torch.Tensor], mode: str, loss_key: str) -> tuple[dict, dict]:
+        """The loss and the other means by their names in the history."""
+        others = {f"{name}_{mode}": value for name, value in means.items() if name != "loss"}
+        return {loss_key: means["loss"]}, others
+
+    def _note(self, history: History, *values: dict[str, torch.Tensor]) -> None:
+        for name, value in (item for part in values for item in part.items()):
+            noted = history.setdefault(name, {"epoch": [], "value": []})
+            noted["epoch"].append(self.current_epoch)
+            noted["value"].append(float(value))
 
     def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict, batch: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
@@ -206,11 +255,17 @@ class EpochTotals:
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.detach()
 
-    def pop_means(self) -> tuple[dict[str, torch.Tensor], int]:
-        """Means over the cells added since the last call, and their number."""
-        means, n = {name: total / self._n for name, total in self._sums.items()}, self._n
+    def means(self) -> dict[str, torch.Tensor]:
+        """Means over the cells added since the last reset."""
+        return {name: total / self._n for name, total in self._sums.items()}
+
+    def reset(self) -> None:
+        """Start anew."""
         self._sums, self._n = {}, 0
-        return means, n
+
+    def __len__(self) -> int:
+        """Number of cells."""
+        return self._n
 
 
 @contextmanager
