@@ -108,7 +108,8 @@ def fit(
     for name in REPORT_FILES:
         (out / name).unlink(missing_ok=True)  # they were of the model that is replaced
     fitted.save(str(out), overwrite=True, save_anndata=True)
-    checkpoint.unlink(missing_ok=True)
+    for path in (checkpoint, *out.glob(f".{CHECKPOINT}-*")):  # processes that were killed may have left some
+        path.unlink(missing_ok=True)
     return fitted
 
 

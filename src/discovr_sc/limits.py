@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -50,6 +51,8 @@ LIMITS = (
     | {"dropout_rate": Limit(0, 1), "weight_decay": Limit(0), "final_decay": Limit(0, 1, with_high=True)}
     | {"n_epochs_kl_warmup": Limit(0, whole=True)}
 )
+#: Settings that are lists of numbers.
+LISTS = {"channels": SIZE, "channels_adversary": SIZE, "mmd_bandwidths": POSITIVE}
 #: Settings that may be None though their default is not.
 OPTIONAL = ("gradient_clip", "n_hidden_adversary", "n_layers_adversary")
 #: What else to do, where a value is refused.
@@ -65,5 +68,8 @@ def check_limits(settings: Any) -> None:
         if limit is not None and not (value is None and (item.default is None or item.name in OPTIONAL)):
             if not limit.allows(value):
                 raise InputError(f"{item.name} is {value!r}; give {limit}{HINTS.get(item.name, '')}.")
+        elif item.name in LISTS:
+            if value is not None and (not isinstance(value, Iterable) or not all(map(LISTS[item.name].allows, value))):
+                raise InputError(f"{item.name} is {value!r}; give a list, each {LISTS[item.name]}.")
         elif isinstance(item.default, bool) and not isinstance(value, bool):
             raise InputError(f"{item.name} is {value!r}; give True or False.")

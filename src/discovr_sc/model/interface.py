@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_matrix
 from scvi import REGISTRY_KEYS, settings
 from scvi.model.base import ArchesMixin, BaseMinifiedModeModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 from torch import Tensor
 
 from discovr_sc._scvi import minify_type
+from discovr_sc.errors import InputTypeError
 from discovr_sc.model.checks import check_query, check_whole_number, find_data
 from discovr_sc.model.conditions import CONDITION_SLOT, JOINT_COLUMN, condition_keys, known_conditions
 from discovr_sc.model.fingerprints import check_unchanged, differences, fingerprint
@@ -153,7 +154,7 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
             adata=adata,
             indices=rows,
             batch_size=batch_size or self.cells_per_pass(n_samples),
-            load_sparse_tensor=sparse and isinstance(data, csr_matrix | csr_array),
+            load_sparse_tensor=sparse and isinstance(data, csr_matrix),
         )
         return batches if seed is None else with_keys(batches, adata.obs_names[rows], seed)
 
@@ -250,6 +251,8 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
         if adata is None and self.adata is None:
             raise ValueError("The model was loaded without data; pass adata.")
+        if not isinstance(adata, AnnData | None):
+            raise InputTypeError(f"adata is a {type(adata).__name__}; give an AnnData, see anndata.read_h5ad.")
         if adata is not None and adata is not self.adata:
             check_query(adata, self.registry)
             self.check_values(adata)

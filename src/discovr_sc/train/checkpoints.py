@@ -68,7 +68,11 @@ class EpochCheckpoint(Checkpoint):
         if time.monotonic() - self._last < self.every:
             return
         draft = self.path.with_name(f".{self.path.name}-{os.getpid()}")
-        trainer.save_checkpoint(draft)
+        try:
+            trainer.save_checkpoint(draft)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
         if trainer.is_global_zero:
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
