@@ -105,9 +105,9 @@ def fit(
     )
     for latent in fitted.latents:
         adata.obsm[f"X_{model.lower()}_{latent}"] = fitted.get_latent_representation(kind=latent)
+    fitted.save(str(out), overwrite=True, save_anndata=True)
     for name in REPORT_FILES:
         (out / name).unlink(missing_ok=True)  # they were of the model that is replaced
-    fitted.save(str(out), overwrite=True, save_anndata=True)
     for path in (checkpoint, *out.glob(f".{CHECKPOINT}-*")):  # processes that were killed may have left some
         path.unlink(missing_ok=True)
     return fitted

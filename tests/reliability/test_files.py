@@ -25,7 +25,7 @@ def saved(tmp_path_factory):
     adata = simulate_counts(n_cells=60, n_genes=10, n_effect_genes=3, n_batches=2, seed=1)
     adata.obs["age"] = np.linspace(0, 1, 60)
     DISCOVR.setup_anndata(adata, "condition", batch_key="batch", continuous_covariate_keys=["age"])
-    model = DISCOVR(adata, n_hidden=8, n_latent_z=3, n_components_z=2)
+    model = DISCOVR(adata, n_hidden=np.int64(8), n_latent_z=3, n_components_z=2, dropout_rate=np.float64(0.1))
     model.train(2, enable_progress_bar=False)
     folder = tmp_path_factory.mktemp("saved") / "model"
     model.save(folder, save_anndata=True)

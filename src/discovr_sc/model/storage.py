@@ -13,9 +13,9 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,11 @@ from discovr_sc.train.checkpoints import history_frame
 MODEL, STATE, VAR_NAMES, ATTRIBUTES = "model.pt", "model_state_dict", "var_names", "attr_dict"
 DATA = "adata.h5ad"
 CHECKSUMS = "checksums.json"
+#: How often a file is read that does not fit its checksum.
+N_TRIES = 5
 #: Folder with the files of a save that is complete, while they are moved to their places.
 JOURNAL = ".saved"
+Content = TypeVar("Content")
 #: Entries of the registry that scvi-tools keeps as arrays; lists in the file.
 ARRAYS = ("categorical_mapping", "column_names", "columns")
 
@@ -38,8 +41,10 @@ ARRAYS = ("categorical_mapping", "column_names", "columns")
 
 def plain(value: Any, place: str) -> Any:
     """A value as tensors, numbers, strings, lists and dictionaries; ``place`` names it in messages."""
-    if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
-        return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+    if value is None or type(value) in (bool, int, float, str):  # not numpy's, which are kinds of these
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
     if isinstance(value, np.generic | np.ndarray | pd.Index):
         return plain(value.tolist(), place)
     if isinstance(value, pd.DataFrame):  # a history
@@ -47,9 +52,11 @@ def plain(value: Any, place: str) -> Any:
     if isinstance(value, Mapping):
         return {plain(key, place): plain(entry, f"{place}[{key!r}]") for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(plain(entry, place) for entry in value)
+        return (list if isinstance(value, list) else tuple)(plain(entry, place) for entry in value)
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Real):
-        return float(value)
+        return int(value) if isinstance(value, Integral) else float(value)
     raise InputTypeError(
         f"{place} holds a {type(value).__name__}; saved models hold numbers, strings, lists, dictionaries and arrays. "
         "Give it as one of these."
@@ -111,37 +118,49 @@ def read_model(
 
 def check_data_file(folder: str | Path, prefix: str | None = None) -> Path | None:
     """The saved AnnData, whole; None where there is none."""
-    name = f"{prefix or ''}{DATA}"
-    path = Path(folder) / name
-    expected = _checksums(Path(folder), prefix).get(name)
-    if path.exists() and expected is not None:
-        with path.open("rb") as file:
-            _compare(path, hashlib.file_digest(file, "sha256").hexdigest(), expected)
-    return path if path.exists() else None
+    folder, name = Path(folder), f"{prefix or ''}{DATA}"
+
+    def check() -> None:
+        expected = _checksums(folder, prefix).get(name)
+        if expected is not None and (folder / name).exists():
+            with (folder / name).open("rb") as file:
+                _compare(folder / name, hashlib.file_digest(file, "sha256").hexdigest(), expected)
+
+    _patiently(check, folder)
+    return folder / name if (folder / name).exists() else None
 
 
 def _read(folder: Path, name: str, prefix: str | None) -> bytes:
-    """The bytes of a file that is whole; another process may be about to replace it."""
-    finish_save(folder)
-    for attempt in range(3):
+    """The bytes of a file that is whole."""
+
+    def read() -> bytes:
         try:
             content = (folder / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             has = "is not a folder" if not folder.is_dir() else f"has no model ({name})"
             raise MissingFileError(f"{folder} {has}; give the folder of a saved model.") from None
         expected = _checksums(folder, prefix).get(name)
+        if expected is None:
+            _check_zip(folder / name, content)
+        else:
+            _compare(folder / name, hashlib.sha256(content).hexdigest(), expected)
+        return content
+
+    return _patiently(read, folder)
+
+
+def _patiently(read: Callable[[], Content], folder: Path) -> Content:
+    """What a function reads; it is tried again where another process may be replacing the files."""
+    for _ in range(N_TRIES - 1):
+        finish_save(folder)
         try:
-            if expected is None:
-                _check_zip(folder / name, content)
-            else:
-                _compare(folder / name, hashlib.sha256(content).hexdigest(), expected)
-            break
+            return read()
+        except MissingFileError:
+            raise
         except InputError:
-            if attempt == 2:
-                raise
-            time.sleep(0.1)
-            finish_save(folder)
-    return content
+            time.sleep(0.05)
+    finish_save(folder)
+    return read()
 
 
 def _check_zip(path: Path, content: bytes) -> None:
@@ -149,7 +168,7 @@ def _check_zip(path: Path, content: bytes) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             damaged = archive.testzip()
-    except zipfile.BadZipFile as error:
+    except Exception as error:  # damage may look like another kind of archive
         raise InputError(f"{path} is incomplete or no model's file ({len(content)} bytes: {error}).") from None
     if damaged:
         raise InputError(f"{path} is damaged (in {damaged}); copy or save it again.")
@@ -287,9 +306,11 @@ def _is_running(pid: int) -> bool:
 
 
 def encoded(found: dict[str, Any], **save_kwargs) -> bytes:
-    """The content of a model's file; made in memory, so that a full disk is told as such."""
+    """The content of a model's file; made in memory, so that a full disk is told as such, and read once, to be sure."""
     buffer = io.BytesIO()
     torch.save(found, buffer, **save_kwargs)
+    buffer.seek(0)
+    torch.load(buffer, weights_only=True)
     return buffer.getvalue()
 
 

@@ -6,7 +6,7 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -65,7 +65,8 @@ class EpochCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write a checkpoint."""
-        if time.monotonic() - self._last < self.every:
+        # One process decides for all: each has its own clock.
+        if not trainer.strategy.broadcast(time.monotonic() - self._last >= self.every):
             return
         draft = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
@@ -116,7 +117,7 @@ def resume(checkpoint: dict[str, Any], trainer: Trainer, plan: AdversarialPlan) 
     except RuntimeError as error:
         raise InputError(f"ckpt_path is of a model of other settings or data ({error}); start anew.") from error
     plan.resume(checkpoint)
-    progress = trainer.fit_loop.epoch_progress.current
+    progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = progress.started = progress.ready = ours["n_epochs"]
     steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
     steps.completed = steps.ready = checkpoint["global_step"]
@@ -127,7 +128,8 @@ def resume(checkpoint: dict[str, Any], trainer: Trainer, plan: AdversarialPlan) 
 
 def random_state() -> dict[str, Any]:
     """Of all generators, as plain values."""
-    _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002 (scvi-tools' samplers use it)
+    # scvi-tools' splitters and samplers use numpy's global generator.
+    _, keys, position, has_gauss, gauss = cast("tuple[Any, ...]", np.random.get_state())  # noqa: NPY002
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -142,7 +144,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     if len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
     keys, *rest = state["numpy"]
-    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    numpy_state: Any = ("MT19937", keys.numpy().astype(np.uint32), *rest)
+    np.random.set_state(numpy_state)  # noqa: NPY002
     random.setstate(state["python"])
 
 

@@ -31,7 +31,7 @@ class StoppingTrainer(Trainer):
         callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
         ours = [c for c in callbacks if isinstance(c, Checkpoint) and not isinstance(c, SaveCheckpoint)]
         kwargs["callbacks"] = [c for c in callbacks if c not in ours]
-        if ours and len(ours) == len(callbacks):
+        if ours and not any(isinstance(c, SaveCheckpoint) for c in callbacks):
             kwargs["enable_checkpointing"] = False
         if early_stopping and is_distributed(kwargs.get("strategy")):
             defaults = signature(Trainer).parameters
