@@ -6,13 +6,7 @@ class InputError(ValueError):
 
 
 class MissingKeyError(InputError, KeyError):
-    """A column, layer or array that was named is not there.
-
-    Examples
-    --------
-    >>> print(MissingKeyError("layer 'raw' is not in adata.layers."))
-    layer 'raw' is not in adata.layers.
-    """
+    """A column, layer or array that was named is not there."""
 
     def __str__(self) -> str:
         """The message as it is; a KeyError puts it in quotes."""

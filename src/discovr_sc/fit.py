@@ -1,7 +1,5 @@
 """Fitting and reporting for the command line: from an h5ad to a model's folder, and from that to a report."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from anndata import AnnData
 import discovr_sc
 from discovr_sc.data import prepare_counts
 from discovr_sc.errors import InputError
+from discovr_sc.model import __all__ as MODELS
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.checks import check_columns, find_data
 from discovr_sc.train.checkpoints import EpochCheckpoint, job_of
@@ -22,7 +21,6 @@ from discovr_sc.train.checkpoints import EpochCheckpoint, job_of
 REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
 #: File with the state of an unfinished training.
 CHECKPOINT = "checkpoint.ckpt"
-MODELS = ("DISCOVR", "CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")
 
 
 def fit(
@@ -50,14 +48,10 @@ def fit(
     path, out
         An h5ad file with counts, and the folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]``
         and ``_w``. One that is there is replaced with ``overwrite`` only.
-    model
-        Name of a model class.
-    n_top_genes
-        Keep that many highly variable genes; all by default.
+    model, n_top_genes, seed
+        Name of a model class, how many highly variable genes to keep (all by default), and seed of everything random.
     condition_key, layer, max_epochs, balance_conditions, **setup
         See :meth:`DISCOVR.setup_anndata` and :meth:`DISCOVR.train`.
-    seed
-        Of everything random.
     checkpoint_every
         Seconds between checkpoints.
     """

@@ -49,7 +49,7 @@ LIMITS = (
         ("noise_scale", "noise_scale_z", "lr", "adversary_lr", "prior_lr", "eps", "gradient_clip"), POSITIVE
     )
     | {"dropout_rate": Limit(0, 1), "weight_decay": Limit(0), "final_decay": Limit(0, 1, with_high=True)}
-    | {"n_epochs_kl_warmup": Limit(0, whole=True)}
+    | {"n_epochs_kl_warmup": Limit(0, whole=True), "alignment_start": Limit(0, 1)}
 )
 #: Settings that are lists of numbers.
 LISTS = {"channels": SIZE, "channels_adversary": SIZE, "mmd_bandwidths": POSITIVE}
@@ -57,7 +57,8 @@ LISTS = {"channels": SIZE, "channels_adversary": SIZE, "mmd_bandwidths": POSITIV
 OPTIONAL = ("gradient_clip", "n_hidden_adversary", "n_layers_adversary")
 #: What else to do, where a value is refused.
 HINTS = {"n_adversary_steps": " (adv=0 for no adversary)", "gradient_clip": ", or None not to clip"} | {
-    "final_decay": ", the part of the epochs"
+    "final_decay": ", the part of the epochs",
+    "alignment_start": ", the part of the epochs",
 }
 
 

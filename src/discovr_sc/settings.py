@@ -25,6 +25,11 @@ BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 CELLS_TO_SEE = 800_000
 
 
+def default_epochs(n_cells: int) -> int:
+    """Passes over the cells that a training takes by default, from 10 to 400."""
+    return min(max(round(CELLS_TO_SEE / n_cells), 10), 400)
+
+
 @dataclass(frozen=True)
 class Weights:
     """Weights of the terms of an objective, named as in the paper's loss-weight tables.
@@ -43,6 +48,8 @@ class Weights:
         Of the adversarial term; 0 removes the adversary.
     mmd
         Of the kernel distance between the conditions' z (DISCOVR only, not in the paper); 0 by default.
+    hsic
+        Of the dependence of w on z within conditions (DISCOVR only, not in the paper); 0 by default.
     classify
         Of log q(y | w), in the methods that classify from w (DIVA, CCVAE).
     """
@@ -53,6 +60,7 @@ class Weights:
     kl_w: float = 1.0
     adv: float = 1.0
     mmd: float = 0.0
+    hsic: float = 0.0
     classify: float = 1.0
 
     def __post_init__(self):
@@ -99,11 +107,10 @@ class Settings:
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Settings by name; an unknown name is refused."""
         names = [field.name for field in fields(cls)]
-        for name in settings:
-            if name not in names:
-                close = get_close_matches(name, names, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"choose from {names}."
-                raise TypeError(f"{name!r} is not a setting of this model; {hint}")
+        for name in (name for name in settings if name not in names):
+            close = get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {names}."
+            raise TypeError(f"{name!r} is not a setting of this model; {hint}")
         return cls(**settings)
 
     @property
@@ -129,11 +136,12 @@ class ByData(NamedTuple):
 
     weights: Weights
     n_components_z: int
+    center_w: bool
 
 
 #: Counts have other defaults than vectors and images: their objective has hundreds of nats; cells are of many types.
-COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20)
-VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1)
+COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20, center_w=True)
+VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1, center_w=False)
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,9 @@ class DISCOVRSettings(Settings):
     narrow_z: int = 1
     mmd_bandwidths: Sequence[float] = BANDWIDTHS
     n_components_z: int | None = None
+    center_w: bool | None = None
     adversary: Literal["reconstruction", "latent", "both"] = "both"
+    adversary_trains: Literal["encoder", "encoder and decoder"] = "encoder and decoder"
     n_hidden_adversary: int | None = 128
     n_layers_adversary: int | None = 2
     data_defaults = {"counts": COUNTS._asdict(), "vectors": VECTORS._asdict()}
@@ -167,8 +177,9 @@ class DISCOVRSettings(Settings):
 
     def completed(self) -> Self:
         """See :meth:`Settings.completed`; with the number of components that suits the data, too."""
-        n = self.by_data.n_components_z if self.n_components_z is None else self.n_components_z
-        return replace(super().completed(), n_components_z=n)
+        names = ("n_components_z", "center_w")
+        left_out = {name: getattr(self.by_data, name) for name in names if getattr(self, name) is None}
+        return replace(super().completed(), **left_out)
 
 
 @dataclass(frozen=True)
@@ -222,8 +233,7 @@ def complete(weights: Weights | Mapping[str, float] | None, default: Weights) ->
     if not isinstance(weights, Mapping):
         raise TypeError(f"weights is a {type(weights).__name__}; give a dictionary of some weights, or Weights(...).")
     names = [field.name for field in fields(Weights)]
-    unknown = set(weights) - set(names)
-    if unknown:
+    if unknown := set(weights) - set(names):
         raise ValueError(f"weights has {sorted(unknown)[0]!r}, which is no term of the objective; choose from {names}.")
     return replace(default, **weights)
 
@@ -242,6 +252,7 @@ class PlanSettings:
     eps: float = 1e-8
     n_epochs_kl_warmup: int | None = None
     final_decay: float = 0.0
+    alignment_start: float = 0.0
 
     def __post_init__(self):
         check_limits(self)
@@ -250,7 +261,7 @@ class PlanSettings:
 
 
 #: What DISCOVR changes in the plan, for counts, and for vectors and images. The baselines change nothing.
-COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8}
+COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8, "alignment_start": 0.25}
 VECTOR_PLAN: dict[str, Any] = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
 
 
@@ -360,8 +371,7 @@ def paper_weights(method: str, experiment: str) -> Weights:
     """Loss weights of a method in an experiment, for summed likelihoods; a dash of the table is a 0."""
     if experiment not in PAPER:
         raise ValueError(f"experiment={experiment!r} is not one of the paper's; choose from {list(PAPER)}.")
-    rows = PAPER[experiment].weights
-    if method not in rows:
+    if method not in (rows := PAPER[experiment].weights):
         raise ValueError(f"method={method!r} is not in the paper's table of weights; choose from {list(rows)}.")
     weights = {term: weight or 0.0 for term, weight in rows[method]._asdict().items()}
     for term in ("rec", "rec_z"):
@@ -371,7 +381,9 @@ def paper_weights(method: str, experiment: str) -> Weights:
 
 def paper_settings(method: str, experiment: str) -> dict[str, Any]:
     """Constructor arguments of a method in one of the paper's experiments."""
-    settings = {"weights": paper_weights(method, experiment)} | PAPER[experiment].architecture
+    weights = paper_weights(method, experiment)
+    # Without batch norm, the hidden units of the adversary die within some epochs: docs/reading_the_paper.md.
+    settings = {"weights": weights, "classifier_batch_norm": weights.adv > 0} | PAPER[experiment].architecture
     if method != "discovr":
         return settings
     return settings | {
@@ -380,6 +392,7 @@ def paper_settings(method: str, experiment: str) -> dict[str, Any]:
         "n_components_z": 1,
         "prior": "condition-mean" if settings["n_latent_z"] == settings["n_latent_w"] else "mapped",
         "adversary": "reconstruction",
+        "adversary_trains": "encoder",
         # "All other neural networks are formulated as MLPs", on images, too.
         "network_adversary": "mlp",
         "n_hidden_adversary": None,

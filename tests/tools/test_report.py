@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from discovr_sc import CVAE, DISCOVR, metrics
+from discovr_sc.tools.report import fresh_probes
 
 
 @pytest.fixture
@@ -23,7 +24,11 @@ def test_report_is_tidy_and_complete(model):
     assert not report.duplicated(["split", "latent", "of", "metric"]).any()
     assert set(report["split"]) == {"train", "held-out"}
     assert np.isfinite(report["value"]).all()
-    per_latent = report[report["latent"] != "zw"].groupby(["split", "latent", "of"])["metric"].agg(set)
+    per_latent = (
+        report[(report["latent"] != "zw") & (report["metric"] != "fresh_probe")]
+        .groupby(["split", "latent", "of"])["metric"]
+        .agg(set)
+    )
     assert len(per_latent) == 2 * 2 * 2
     expected = {"probe_linear", "probe_knn", "probe_best", "kmeans_nmi", "kmeans_nmi_best_dimension"}
     assert all(names == expected | {"kmeans_ari", "silhouette"} for names in per_latent)
@@ -114,3 +119,46 @@ def test_rare_labels_are_left_out_and_named(model, counts):
         model.disentanglement_report("one")
     with pytest.raises(ValueError, match="cell_type_key 'age' has 120 different values; it needs groups"):
         model.disentanglement_report("age")
+
+
+@pytest.mark.parametrize("train_size", [0.7, 1.0])
+def test_a_fresh_probe_looks_where_the_adversary_looked(counts, train_size):
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_hidden=8, adversary="both")
+    model.train(2, train_size=train_size, enable_progress_bar=False)
+    split = "train" if train_size == 1 else "held-out"
+    report = model.disentanglement_report(probes=["linear"], estimators=[])
+    fresh = report[report["metric"] == "fresh_probe"].set_index("latent")
+    assert set(fresh.index) == {"z", "reconstruction"} and set(fresh["split"]) == {split}
+    for place, latent in (("latent", "z"), ("reconstruction", "reconstruction")):
+        curve = model.history_[f"fresh_probe_{place}"]
+        assert list(curve.index) == [1] and curve.iloc[0, 0] == fresh.loc[latent, "value"]
+        assert 0 < curve.iloc[0, 0] <= 1
+    state = torch.get_rng_state()
+    again = fresh_probes(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert again["latent"] == fresh.loc["z", "value"]
+
+
+def test_a_fresh_probe_reads_what_a_view_tells(counts, monkeypatch):
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_hidden=8, adversary="reconstruction")
+    model.train(1, train_size=0.5, enable_progress_bar=False)
+    for tells, expected in ((True, 1.0), (False, 1 / 3)):
+
+        def view(q, p, tells=tells):
+            told = torch.nn.functional.one_hot(q["y"], 3).float()
+            return {"reconstruction": (told if tells else torch.zeros_like(told)).repeat(1, 30)}
+
+        monkeypatch.setattr(model.module, "adversary_views", view)
+        assert fresh_probes(model) == {"reconstruction": pytest.approx(expected)}
+
+
+def test_without_an_adversary_or_cells_there_is_no_fresh_probe(counts):
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_hidden=8, weights={"adv": 0.0})
+    model.train(1, enable_progress_bar=False)
+    assert fresh_probes(model) == {} and not [name for name in model.history_ if name.startswith("fresh_probe")]
+    model = DISCOVR(counts, n_hidden=8)
+    model.train(1, train_size=0.95, enable_progress_bar=False)  # six cells of three conditions
+    assert fresh_probes(model) == {}

@@ -7,6 +7,7 @@ from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from scvi import REGISTRY_KEYS, settings
 from scvi.data import AnnDataManager
@@ -21,11 +22,12 @@ from scvi.data.fields import (
 from discovr_sc._scvi import minify_type
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
-from discovr_sc.model.fields import ConditionField, TensorField
+from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
 from discovr_sc.model.stored import StoredModel
+from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
-from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
+from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
@@ -80,6 +82,7 @@ class DisentangledModel(StoredModel):
         condition_key: str | list[str],
         *,
         unlabeled_category: str | None = None,
+        cell_type_key: str | None = None,
         layer: str | None = None,
         batch_key: str | None = None,
         size_factor_key: str | None = None,
@@ -102,6 +105,10 @@ class DisentangledModel(StoredModel):
             Label of cells whose condition is unknown; with it, missing labels are unknown, too. Such cells are trained
             on with the terms that do not need a condition, log p(x | z) and KL(q(z | x) || p(z)), which only DISCOVR
             has. In a query missing labels are unknown in any case.
+        cell_type_key
+            Column of ``obs`` with cell types, missing (NaN) where they are not known; DISCOVR alone uses it. z is then
+            made independent of the condition *within* types, and types lie apart in z. Without it, the model finds
+            kinds of cells by itself. A query needs no types.
         layer
             Layer with the counts; ``X`` by default.
         batch_key
@@ -151,6 +158,8 @@ class DisentangledModel(StoredModel):
             CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
             NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous_covariate_keys),
         ]
+        if cell_type_key is not None:
+            fields.append(CellTypeField(CELL_TYPE_SLOT, cell_type_key))
         if minify_type(adata) is not None:
             fields += cls._get_fields_for_adata_minification(minify_type(adata))
         manager = AnnDataManager(fields=fields, setup_method_args=setup_method_args)
@@ -230,6 +239,7 @@ class DisentangledModel(StoredModel):
             n_batch=self.summary_stats.n_batch,
             n_cats_per_cov=self._n_cats_per_cov(),
             n_continuous_cov=self.summary_stats.get("n_extra_continuous_covs", 0),
+            n_cell_types=self.summary_stats.get(f"n_{CELL_TYPE_SLOT}", 0),
             condition_probs=None if adata is None else self._condition_frequencies(),
             data_scale=data_scale,
         )
@@ -325,7 +335,7 @@ class DisentangledModel(StoredModel):
         self.check_own_data()
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
-            max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
+            max_epochs = default_epochs(self.adata.n_obs)
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
         with training_only(self.module, self.trainable_):
@@ -338,7 +348,10 @@ class DisentangledModel(StoredModel):
             )
 
     def after_training(self, datamodule) -> None:
-        """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped."""
+        """Fit what evaluation needs beyond the networks; the runner calls this when training ends, or is stopped.
+
+        The history then has what a fresh probe reads where the adversary looked, ``fresh_probe_<place>``.
+        """
         self._weights_are_checked = False
         if self.adata is None:
             self.module.fit_condition_means(datamodule.train_dataloader())
@@ -347,3 +360,8 @@ class DisentangledModel(StoredModel):
             known = self.train_indices[self.is_known()[self.train_indices]]
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
         self.trained_on_ = self.own_fingerprint()
+        if isinstance(self.history_, dict) and "train_loss" in self.history_:
+            last = self.history_["train_loss"].index[-1:]
+            for place, accuracy in report.fresh_probes(self).items():
+                name = f"{report.FRESH_PROBE}{place}"
+                self.history_[name] = pd.DataFrame({name: [accuracy]}, index=last)

@@ -38,7 +38,7 @@ def fingerprint(adata: AnnData, setup: dict[str, Any] | None) -> dict[str, str]:
     matrix, place = find_data(adata, setup["layer"], setup["tensor_key"])
     found[place] = _digest(_sample(matrix).tobytes())
     keys = condition_keys(setup["condition_key"])
-    keys += [setup[name] for name in ("batch_key", "size_factor_key") if setup.get(name) is not None]
+    keys += [setup[name] for name in ("batch_key", "size_factor_key", "cell_type_key") if setup.get(name)]
     for name in ("categorical_covariate_keys", "continuous_covariate_keys"):
         keys += setup.get(name) or []
     rows = _spread(adata.n_obs, N_LABELS)

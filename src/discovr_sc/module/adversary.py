@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
 
 from discovr_sc.module.networks import Classifier, adversary_family, choose
@@ -32,6 +34,30 @@ class Adversary(nn.Module):
     def forward(self, views: dict[str, Tensor]) -> list[Tensor]:
         """Logits ``(n, K)`` of every classifier that has a view of its name."""
         return [classifier(views[name]) for name, classifier in self.classifiers.items() if name in views]
+
+
+class OnlyTo(Function):
+    """A tensor whose gradient reaches what it was computed from, and no parameter on the way.
+
+    ``OnlyTo.apply(z, view)`` has the values of ``view``. Going backwards it takes the gradient from ``view`` to ``z``,
+    which is all that flows on: no second pass of a decoder, whose batch norm would count every mini-batch twice.
+    """
+
+    @staticmethod
+    def forward(ctx, source: Tensor, view: Tensor) -> Tensor:
+        """The values of ``view``."""
+        ctx.save_for_backward(source, view)
+        return view.view_as(view)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, None]:
+        """The gradient of ``source``; layers between it and ``view`` come later in the pass, which must find them."""
+        source, view = ctx.saved_tensors
+        if not ctx.needs_input_grad[0]:
+            return None, None
+        with torch.enable_grad():
+            return torch.autograd.grad(view, source, gradient, retain_graph=True)[0], None
 
 
 def build_adversary(

@@ -1,7 +1,5 @@
 """Cells in a condition that they were not measured in: ways to choose what is decoded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -30,21 +28,12 @@ class Pair(NamedTuple):
 
 
 class Decodable(NamedTuple):
-    """What a cell in some condition is decoded from.
-
-    Attributes
-    ----------
-    own
-        z and w.
-    given
-        Size factors and covariates.
-    analogies
-        Each the latents of a cell of the target condition and of its counterpart in the cell's own. The cell is moved
-        by their mean difference.
-    """
+    """What a cell in some condition is decoded from."""
 
     own: Pair
-    given: Given
+    given: Given  #: Size factors and covariates.
+    #: Each the latents of a cell of the target condition and of its counterpart in the cell's own. The cell is moved by
+    #: their mean difference.
     analogies: Sequence[tuple[Pair, Pair]] = ()
 
     def decode(self, module) -> Distribution:
@@ -102,17 +91,10 @@ class FromPrior:
 
 
 class Neighborhood:
-    """Draws cells that are near to given points.
+    """Draws cells, of points ``(n, d)``, that are near to others: of a tenth of all at most, or few would all be alike.
 
     Where points bring no numbers of their own to choose by, its generator is its own, seeded by torch's: how many cells
     are drawn, which differs between conditions, does not change what is drawn elsewhere.
-
-    Parameters
-    ----------
-    points
-        Of the cells, ``(n, d)``.
-    n_neighbors
-        How many of them to draw from; a tenth of all at most, or few cells would all be alike.
     """
 
     def __init__(self, points: np.ndarray, n_neighbors: int):
@@ -132,14 +114,7 @@ class Neighborhood:
 class FromNeighbors:
     """w of a cell of the target condition that is near in z, drawn anew for every sample.
 
-    Parameters
-    ----------
-    moments
-        For every condition, posterior means of z, and means and variances of w, of its cells.
-    target
-        Index of the target condition.
-    n_neighbors
-        See :class:`Neighborhood`.
+    The moments are, for every condition, posterior means of z, and means and variances of w, of its cells.
     """
 
     def __init__(self, moments: Mapping[int, tuple[np.ndarray, ...]], target: int, n_neighbors: int):
@@ -166,22 +141,11 @@ class ByAnalogy:
     conditions' mean difference. The difference is added half in the latents, half in what is decoded (for counts:
     log(1 + counts per 10,000)).
 
-    Parameters
-    ----------
-    moments, target
-        See :class:`FromNeighbors`.
-    n_neighbors
-        How many like cells, and counterparts of each, to draw from (a quarter, where they are looked for in the cell's
-        own condition); see :class:`Neighborhood`.
-    names
-        Of the conditions, for messages.
-    cell_types
-        For every condition, the cell type of each of its cells: counterparts are of the like cell's type, where there
-        are any. Where a type is missing from the target condition, an invariant z has to put its cells beside others,
-        and they would be taken for the others' counterparts. Like cells may be of the wrong type then. So half of the
-        analogies start in the cell's own condition, which tells what it is like without a match between conditions:
-        a cell near to it there, of a type that the target condition has, and that one's counterpart in the target
-        condition. By default all cells are of one type.
+    With cell types, given for the cells of every condition, counterparts are of the like cell's type, where there are
+    any. Where a type is missing from the target condition, an invariant z has to put its cells beside others, and they
+    would be taken for the others' counterparts. Like cells may be of the wrong type then. So half of the analogies
+    start in the cell's own condition, which tells what it is like without a match between conditions: a cell near to
+    it there, of a type that the target condition has, and that one's counterpart in the target condition.
     """
 
     def __init__(
@@ -195,9 +159,7 @@ class ByAnalogy:
         self._target = target
         self._names = names
         self._latents = {condition: np.hstack([z, w]) for condition, (z, w, _) in moments.items()}
-        self._cell_types = cell_types or {
-            condition: np.zeros(len(latents)) for condition, latents in self._latents.items()
-        }
+        self._cell_types = cell_types or {k: np.zeros(len(latents)) for k, latents in self._latents.items()}
         self._like = Neighborhood(self._latents[target], n_neighbors)
         self._counterparts = {
             condition: Counterparts(latents, self._cell_types[condition], n_neighbors)
@@ -214,11 +176,8 @@ class ByAnalogy:
                 rows = np.flatnonzero(np.isin(self._cell_types[condition], self._cell_types[target]))
                 if len(rows):
                     self._shared[condition] = rows, Neighborhood(self._latents[condition][rows], n_neighbors)
-        n_latent_z = moments[target][0].shape[1]
-        centre = {
-            condition: latents.mean(0) * (np.arange(latents.shape[1]) >= n_latent_z)
-            for condition, latents in self._latents.items()
-        }
+        is_w = np.arange(self._latents[target].shape[1]) >= moments[target][0].shape[1]
+        centre = {condition: latents.mean(0) * is_w for condition, latents in self._latents.items()}
         self._shifts = {condition: centre[target] - centre[condition] for condition in centre}
 
     def __call__(
@@ -282,15 +241,7 @@ class ByAnalogy:
 
 
 class Counterparts:
-    """Cells of a condition, to draw from those of one cell type.
-
-    Parameters
-    ----------
-    points, cell_types
-        Of the cells, ``(n, d)`` and ``(n,)``.
-    n_neighbors
-        See :class:`Neighborhood`.
-    """
+    """Cells of a condition, of points ``(n, d)`` and cell types ``(n,)``, to draw from those of one type."""
 
     def __init__(self, points: np.ndarray, cell_types: np.ndarray, n_neighbors: int):
         self._points = {cell_type: points[cell_types == cell_type] for cell_type in np.unique(cell_types)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
@@ -28,14 +28,8 @@ def at_same_quantiles(
     has twice the counts that it expects) thus stays with the cell. A count so far beyond what its own distribution
     expects that its quantile cannot be told from 1 is multiplied by the ratio of the means.
 
-    Parameters
-    ----------
-    x
-        Counts, ``([s,] n, genes)``.
-    own, other
-        Negative binomials, zero-inflated or not, whose parameters broadcast to x.
-    noise
-        The cells' own; torch's by default.
+    The distributions are negative binomials, zero-inflated or not, whose parameters broadcast to x ``([s,] n, genes)``.
+    The noise may be the cells' own; it is torch's by default.
     """
     ours, others = (Parameters.of(px, x.shape) for px in (own, other))
     counts = x.cpu().double().flatten()  # not every accelerator has double precision
@@ -79,18 +73,14 @@ class Parameters(NamedTuple):
     zeros: Tensor
 
     @classmethod
-    def of(cls, px: NegativeBinomial, shape: torch.Size) -> Parameters:
+    def of(cls, px: NegativeBinomial, shape: torch.Size) -> Self:
         """From scvi-tools' distributions."""
         zeros = px.zi_probs if isinstance(px, ZeroInflatedNegativeBinomial) else torch.zeros_like(px.mu)
         return cls(*(part.cpu().double().expand(shape).flatten() for part in (px.mu, px.theta, zeros)))
 
-    def take(self, rows: Tensor) -> Parameters:
+    def take(self, rows: Tensor) -> Self:
         """Some of them."""
-        return Parameters(*(part[rows] for part in self))
-
-    def log_of_zero(self) -> Tensor:
-        """Log-probability that the negative binomial, without the extra zeros, gives 0."""
-        return -self.theta * torch.log1p(self.mu / self.theta)
+        return type(self)(*(part[rows] for part in self))
 
     def log_of_next(self, log_probability: Tensor, count: int) -> Tensor:
         """Its log-probability of a count, given that of the count before; probabilities themselves may underflow."""
@@ -100,15 +90,10 @@ class Parameters(NamedTuple):
 def _climb(parameters: Parameters, onward: Callable[..., Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Counts x, F(x - 1) and F(x), by adding up probabilities from 0 for as long as it goes onward: most are small.
 
-    Parameters
-    ----------
-    parameters
-        One for each count.
-    onward
-        Which counts are to rise, given the rows that still do, their count, F of it, its log-probability and their
-        parameters.
+    ``onward`` tells which counts are to rise, from the rows that still do, their count, F of it, its log-probability
+    and their parameters.
     """
-    log_probability = parameters.log_of_zero()
+    log_probability = -parameters.theta * torch.log1p(parameters.mu / parameters.theta)  # of 0, but for extra zeros
     up_to = parameters.zeros + (1 - parameters.zeros) * log_probability.exp()
     counts, below = torch.zeros_like(up_to), torch.zeros_like(up_to)
     left, of_left, count = torch.arange(len(up_to)), parameters, 0

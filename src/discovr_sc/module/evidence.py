@@ -16,6 +16,9 @@ from discovr_sc.module.gaussians import log_prob, widened
 from discovr_sc.module.likelihoods import Likelihood
 from discovr_sc.module.noise import CONDITIONS, EVIDENCE, CellNoise, noise_of
 
+#: Entry of a mini-batch, and of scvi-tools' registry, with the cell types.
+CELL_TYPE_SLOT = "cell_type"
+
 #: Floats that one pass of a Monte Carlo estimate may hold at once.
 _MAX_FLOATS_PER_PASS = 2e7
 
@@ -202,6 +205,12 @@ def conditions_of(tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """
     stored = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
     return stored.clamp(min=0), stored >= 0
+
+
+def cell_types_of(tensors: dict[str, Tensor]) -> Tensor | None:
+    """Indices of the cell types of a mini-batch, ``(n,)``, -1 where unknown; None where the model knows no types."""
+    stored = tensors.get(CELL_TYPE_SLOT)
+    return None if stored is None else stored.squeeze(-1).long()
 
 
 def shares(n_mc_samples: int) -> dict[float, float]:

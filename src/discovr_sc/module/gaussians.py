@@ -1,7 +1,5 @@
 """Diagonal Gaussians of latents and their mixtures: samples, densities, divergences."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

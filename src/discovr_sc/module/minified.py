@@ -1,7 +1,5 @@
 """Inference from latents that are kept with minified data, in place of counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -12,8 +12,8 @@ from scvi.module.base import LossOutput, auto_move_data
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
 
-from discovr_sc.module.adversary import adversary_accuracy, adversary_loss, build_adversary
-from discovr_sc.module.evidence import EvidenceMixin, Given, conditions_of
+from discovr_sc.module.adversary import Adversary, adversary_accuracy, adversary_loss, build_adversary
+from discovr_sc.module.evidence import EvidenceMixin, Given, cell_types_of, conditions_of
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Averaged, Likelihood
 from discovr_sc.module.minified import MinifiedMixin
@@ -21,6 +21,9 @@ from discovr_sc.module.networks import choose, copy_shared_weights, family
 from discovr_sc.module.noise import CellNoise
 from discovr_sc.module.priors import PRIORS, ConditionMeans
 from discovr_sc.settings import Settings, Weights
+
+#: Terms of an objective that make the conditions alike in z.
+ALIGNING = ("adv", "mmd")
 
 
 class DisentangledModule(MinifiedMixin, EvidenceMixin):
@@ -39,6 +42,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     n_batch, n_cats_per_cov, n_continuous_cov
         Numbers of batches, of categories of each categorical covariate, and of continuous covariates. They
         condition the decoders and, with ``encode_covariates``, the encoders.
+    n_cell_types
+        Number of cell types that are known for some cells at least; 0 where none are.
     condition_probs
         p(y), of length K; uniform by default.
     data_scale
@@ -85,6 +90,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         n_batch: int = 1,
         n_cats_per_cov: Sequence[int] = (),
         n_continuous_cov: int = 0,
+        n_cell_types: int = 0,
         condition_probs: Sequence[float] | None = None,
         data_scale: float = 1.0,
     ):
@@ -92,6 +98,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         self.settings = (settings or self.settings_cls()).completed()
         self.shape = tuple(shape)
         self.n_conditions = n_conditions
+        self.n_cell_types = n_cell_types
         self.n_latent_z, self.n_latent_w = self.settings.n_latent_z, self.settings.n_latent_w
         self.n_cats = (*n_cats_per_cov, n_batch)
         self.n_cont = n_continuous_cov
@@ -170,15 +177,23 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         if self.minified_data_type is not None:
             return self._cached_inference_input(tensors)
         y, known = self.drawn_conditions(tensors) if draw_unknown else conditions_of(tensors)
-        return {"x": self.data(tensors), "y": y, "known": known, "given": self.given(tensors)}
+        of_cells = {"y": y, "known": known, "cell_type": cell_types_of(tensors)}
+        return {"x": self.data(tensors), "given": self.given(tensors)} | of_cells
 
     _get_inference_input = inference_input  # as scvi-tools' forward asks for it
 
     @auto_move_data
-    def inference(self, *args, known: Tensor | None = None, **kwargs) -> dict[str, Any]:
-        """See :meth:`_regular_inference`; ``known`` says whose condition is known, ``(n,)``, by default all are."""
+    def inference(
+        self, *args, known: Tensor | None = None, cell_type: Tensor | None = None, **kwargs
+    ) -> dict[str, Any]:
+        """See :meth:`_regular_inference`.
+
+        ``known`` says whose condition is known, ``(n,)``, by default all are; ``cell_type`` are indices of cell types,
+        -1 where unknown. Both are handed on.
+        """
         outputs = super().inference(*args, **kwargs)
-        return outputs | {"known": torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known}
+        known = torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known
+        return outputs | {"known": known, "cell_type": cell_type}
 
     def _regular_inference(
         self,
@@ -348,14 +363,15 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         generative_outputs: dict,
         kl_weight: float = 1.0,
         views: dict[str, Tensor] | None = None,
+        alignment: float = 1.0,
     ) -> LossOutput:
         """Weighted sum of the objective's terms, averaged over cells.
 
-        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up; ``views`` are
-        :meth:`adversary_views` where they have been computed already.
+        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up, and ``alignment`` those that align
+        the conditions; ``views`` are :meth:`adversary_views` where they have been computed already.
         """
         q, p = inference_outputs, generative_outputs
-        logits = None if self.adversary is None else self.adversary(views or self.adversary_views(q, p))
+        logits = None if self.adversary is None else self.adversary_logits(views or self.adversary_views(q, p), p)
         terms = self.objective(self.data(tensors), q, p, logits)
         known = q["known"]
         if not known.all():
@@ -366,7 +382,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
                 for name, (weight, value) in terms.items()
             }
         loss = sum(
-            (weight * value).mean() * (kl_weight if name.startswith("kl") else 1.0)
+            (weight * value).mean() * (kl_weight if name.startswith("kl") else alignment if name in ALIGNING else 1.0)
             for name, (weight, value) in terms.items()
         )
         metrics = {name: value.mean() for name, (_, value) in terms.items()}
@@ -379,6 +395,10 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             kl_local={name: value for name, (_, value) in terms.items() if name.startswith("kl")},
             extra_metrics=metrics,
         )
+
+    def adversary_logits(self, views: dict[str, Tensor], p: dict) -> list[Tensor]:
+        """What the adversary makes of what it sees, one ``(n, K)`` per place; ``p`` are outputs of generative."""
+        return cast(Adversary, self.adversary)(views)
 
     def adversary_views(self, q: dict, p: dict) -> dict[str, Tensor]:
         """What the adversary may look at, by place."""

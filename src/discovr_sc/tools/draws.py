@@ -1,7 +1,5 @@
 """What the methods that draw samples share: a seed of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -36,17 +36,14 @@ def get_latent_representation(
     Parameters
     ----------
     adata
-        Cells; those of the training by default. Cells whose condition is missing (or that have no column of
-        conditions) count as unknown: their w is averaged over the conditions by their posterior probability
-        given the cell.
+        Cells; those of the training by default. Cells whose condition is missing (or that have no column of conditions)
+        count as unknown: their w is averaged over the conditions by their posterior probability given the cell.
     indices
         Rows to take; all by default.
     kind
         ``"z"``: shared by all conditions. ``"w"``: what the condition adds. ``"zw"``: both, z first.
-    use_mean
-        The posterior mean, or else one sample.
-    return_dist
-        Return means and variances.
+    use_mean, return_dist
+        The posterior mean, or else one sample; return means and variances.
     batch_size
         Cells per pass; by default as many as make some 2 million numbers.
     dataloader
@@ -118,13 +115,6 @@ def predict_condition(
 
     Examples
     --------
-    >>> from discovr_sc import DISCOVR, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50, n_batches=2)
-    >>> DISCOVR.setup_anndata(adata, condition_key=["condition", "batch"])
-    >>> model = DISCOVR(adata)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> list(model.predict_condition(n_samples=2).columns)
-    ['control & batch_0', 'control & batch_1', 'treated_1 & batch_0', 'treated_1 & batch_1']
     >>> list(model.predict_condition(key="condition", n_samples=2).columns)
     ['control', 'treated_1']
     """

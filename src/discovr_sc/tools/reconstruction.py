@@ -45,7 +45,7 @@ def get_normalized_expression(
 
     Parameters
     ----------
-    adata, indices
+    adata, indices, batch_size
         See :meth:`get_latent_representation`.
     kind
         ``"full"`` decodes both latents. ``"marginal"`` decodes z alone: what the cell would express, its
@@ -58,8 +58,6 @@ def get_normalized_expression(
         Posterior samples of the latents, and whether to average them. One sample differs from call to call.
     transform_batch
         Decode as if all cells were of this batch (or averaged over these).
-    batch_size
-        Cells per pass.
     **kwargs
         ``n_samples_overall``, ``weights``, ``return_numpy``, ``silent`` and ``dataloader`` of
         :meth:`scvi.model.SCVI.get_normalized_expression`.
@@ -210,10 +208,8 @@ def get_reconstruction_error(
     ----------
     adata, indices, batch_size
         See :meth:`get_latent_representation`.
-    kind
-        Which decoder.
-    return_mean
-        Average over cells.
+    kind, return_mean
+        Which decoder, and whether to average over cells.
 
     Examples
     --------
@@ -251,10 +247,8 @@ def get_marginal_ll(
     kind
         ``"full"``: of the model of both latents, the condition summed out with p(y). ``"marginal"``: of the model
         of z alone.
-    n_mc_samples
-        Importance samples (for each condition).
-    return_mean
-        Average over cells.
+    n_mc_samples, return_mean
+        Importance samples (for each condition), and whether to average over cells.
 
     Examples
     --------

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from anndata import AnnData
+from sklearn.decomposition import PCA
 
 from discovr_sc import metrics
 from discovr_sc.model.conditions import conditions_of
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 
 #: Cells of a label that every split needs for it to be probed.
 MIN_CELLS = 5
+
+#: A fresh probe looks at so many cells at most, and at so many principal components: with more genes than cells it
+#: would learn noise by heart.
+PROBED_CELLS, PROBED_COMPONENTS = 5000, 50
+
+#: In the history, before the name of the place that a fresh probe looked at.
+FRESH_PROBE = "fresh_probe_"
 
 COLUMNS = ["split", "latent", "of", "metric", "value", "low", "high", "null_high"]
 
@@ -50,13 +59,14 @@ def disentanglement_report(
     Returns
     -------
     DataFrame with columns split, latent, of, metric, value and, for probes, the ends of a 95 % interval (low, high)
-    and the 95th percentile of the permutation null (null_high).
+    and the 95th percentile of the permutation null (null_high). The metric ``fresh_probe`` is what a linear probe read,
+    when the training ended, where the adversary had looked: at z, or at the reconstruction from z.
 
     Examples
     --------
     >>> report = model.disentanglement_report("cell_type", probes=["linear"])
     >>> sorted(set(report["latent"])), sorted(set(report["of"])), sorted(set(report["split"]))
-    (['w', 'z', 'zw'], ['cell_type', 'condition'], ['held-out', 'train'])
+    (['reconstruction', 'w', 'z', 'zw'], ['cell_type', 'condition'], ['held-out', 'train'])
     """
     model.check_trained()
     adata = model.adata
@@ -87,7 +97,53 @@ def disentanglement_report(
                 place = {"split": split, "latent": "zw", "of": key}
                 w, z = samples["w"][of_split], samples["z"][of_split]
                 rows += [place | row for row in _information_rows(w, z, y[of_split], estimators, seed)]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows + list(_fresh_probe_rows(model)), columns=COLUMNS)
+
+
+def _fresh_probe_rows(model: ModelInterface) -> Iterator[dict[str, Any]]:
+    """What fresh probes read, when the training ended, where the adversary had looked."""
+    split = "train" if _is_empty(model.validation_indices) else "held-out"
+    for name, values in (model.history_ or {}).items():
+        if name.startswith(FRESH_PROBE):
+            latent = name.removeprefix(FRESH_PROBE).replace("latent", "z")
+            place = {"split": split, "latent": latent, "of": model.condition_key, "metric": "fresh_probe"}
+            yield place | {"value": float(values.iloc[-1, 0])}
+
+
+@torch.inference_mode()
+def fresh_probes(model: ModelInterface, seed: int = 0) -> dict[str, float]:
+    """Balanced accuracy of a linear probe at every place where the adversary looked, after a training.
+
+    An adversary that has given up reads nothing, and so does one that has won; a classifier that starts afresh tells
+    the two apart. It looks at validation cells or, where there are none, at training cells, some of which it is fitted
+    on and the others scored on. There is none for a model without adversary, or where a split has too few cells.
+    """
+    module = model.module
+    cells = model.train_indices if _is_empty(model.validation_indices) else model.validation_indices
+    y = model.condition_indices()[cells]
+    names, counts = np.unique(y[y >= 0], return_counts=True)
+    common = names[counts >= MIN_CELLS]
+    if module.adversary is None or len(common) < 2:
+        return {}
+    cells = np.random.default_rng(seed).permutation(cells[np.isin(y, common)])[:PROBED_CELLS]
+    y = model.condition_indices()[cells]
+    views: dict[str, list[np.ndarray]] = {place: [] for place in module.adversary.classifiers}
+    with seeded(seed):
+        for tensors in model.batches(model.adata, cells):
+            found = module.adversary_views(*module.forward(tensors, compute_loss=False))
+            for place, parts in views.items():
+                parts.append(found[place].flatten(start_dim=1).cpu().numpy())
+    return {place: _fresh_probe(np.concatenate(parts), y, seed) for place, parts in views.items()}
+
+
+def _fresh_probe(x: np.ndarray, y: np.ndarray, seed: int) -> float:
+    n = min(PROBED_COMPONENTS, *x.shape)
+    components = x if n == x.shape[1] else PCA(n, svd_solver="randomized", random_state=seed).fit_transform(x)
+    return metrics.probe(components, y, n_permutations=1, n_bootstrap=1, seed=seed).accuracy
+
+
+def _is_empty(cells: np.ndarray | None) -> bool:
+    return cells is None or len(cells) == 0
 
 
 def _conditions(model: ModelInterface) -> dict[str, pd.Series]:

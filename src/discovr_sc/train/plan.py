@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
-from copy import deepcopy
+from contextlib import contextmanager, nullcontext
+from copy import copy, deepcopy
 from dataclasses import fields
 from inspect import signature
 from typing import Any
@@ -20,6 +20,16 @@ from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import PlanSettings
 from discovr_sc.train.checkpoints import OURS, History, random_state, set_random_state
 from discovr_sc.train.divergence import Watch
+from discovr_sc.train.health import AdversaryHealth
+
+#: Mini-batches at the end of an epoch in which the adversary's health is looked at.
+LOOKED_AT = 2
+
+#: Part of the epochs over which the terms that align the conditions come in.
+ALIGNMENT_RAMP = 0.1
+
+#: What the progress bar shows.
+SHOWN = ("train_loss", "validation_loss", "adversary_accuracy_train")
 
 
 class AdversarialPlan(TrainingPlan):
@@ -52,6 +62,9 @@ class AdversarialPlan(TrainingPlan):
         Last part of the epochs, from 0 to 1, over which the model's learning rate falls linearly to 0. The adversary's
         does not fall: while the model comes to rest, the adversary keeps up with it, and what it can still read is
         removed.
+    alignment_start
+        Part of the epochs, from 0 to below 1, before the conditions are aligned: first the components of z find the
+        kinds of cells, within which they are. The adversary trains from the start.
     **kwargs
         The settings above, whose defaults are in :class:`~discovr_sc.settings.PlanSettings`, and those of
         :class:`~scvi.train.TrainingPlan`.
@@ -87,6 +100,7 @@ class AdversarialPlan(TrainingPlan):
         self._n_batches = 0
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
+        self._health, self._validation_health = AdversaryHealth(), AdversaryHealth()
 
     def _optimizer_creator_fn(self, optimizer_cls):
         """As scvi-tools', but fused: its loop over tensors costs as much as the backward pass of small networks."""
@@ -134,24 +148,35 @@ class AdversarialPlan(TrainingPlan):
         views = None
         if adversary_optimizer:
             views = self.module.adversary_views(q, p)
-            self._train_adversary(adversary_optimizer[0], views, q, batch)
+            self._train_adversary(adversary_optimizer[0], views, q, p, batch)
         with frozen(self.module.adversary):
-            losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
+            with self._watching(self._health, q, batch_idx, self.trainer.num_training_batches):
+                alignment = self._alignment(batch_idx)
+                losses = self.module.loss(batch, q, p, views=views, alignment=alignment, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss, losses.extra_metrics, batch)
         self._totals.add(losses)
         return {"loss": losses.loss.detach()}  # for callbacks: nothing is optimised by Lightning
 
+    def _done(self, batch_idx: int) -> float:
+        """The part of the training that is done."""
+        return (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
+
     def _set_learning_rate(self, optimizer, batch_idx: int) -> None:
         if self.settings.final_decay == 0:
             return
-        done = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * min(1.0, (1 - done) / self.settings.final_decay)
+            group["lr"] = group["initial_lr"] * min(1.0, (1 - self._done(batch_idx)) / self.settings.final_decay)
+
+    def _alignment(self, batch_idx: int) -> float:
+        """The factor of the terms that align the conditions."""
+        start = self.settings.alignment_start
+        return 1.0 if start == 0 else min(max((self._done(batch_idx) - start) / ALIGNMENT_RAMP, 0.0), 1.0)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""
-        keep_unknown = {"draw_unknown": False}
-        _, _, losses = self.module(batch, loss_kwargs=self.loss_kwargs, get_inference_input_kwargs=keep_unknown)
+        q, p = self.module(batch, compute_loss=False, get_inference_input_kwargs={"draw_unknown": False})
+        with self._watching(self._validation_health, q, batch_idx, self.trainer.num_val_batches[0]):
+            losses = self.module.loss(batch, q, p, **self.loss_kwargs)
         self._validation_totals.add(losses)
 
     # Checkpoints ---------------------------------------------------------------------------------------------------
@@ -165,7 +190,7 @@ class AdversarialPlan(TrainingPlan):
         """Add what Lightning does not save; in the middle of an epoch a training cannot go on."""
         history = {name: {key: list(values) for key, values in part.items()} for name, part in self._history.items()}
         if len(self._totals):  # the checkpoint is written before the epoch's end is told to the plan
-            self._note(history, *self._named(self._totals.means(), "train", "train_loss"))
+            self._note(history, self._values(self._totals, self._health, "train"))
         n_epochs = self.current_epoch + 1 if self._n_batches == self.trainer.num_training_batches else None
         checkpoint[OURS] = {"random": random_state(), "history": history, "n_epochs": n_epochs}
 
@@ -184,39 +209,46 @@ class AdversarialPlan(TrainingPlan):
 
     # History -------------------------------------------------------------------------------------------------------
 
+    def _watching(self, health: AdversaryHealth, q: dict, batch_idx: int, n_batches: int | float):
+        """Look at the adversary's health in an epoch's last mini-batches: the very last may have few cells."""
+        looks = batch_idx >= n_batches - LOOKED_AT
+        return health.watching(self.module.adversary, q["y"], q["known"]) if looks else nullcontext()
+
     def on_train_epoch_end(self) -> None:
-        """Log the epoch's means."""
+        """Log the epoch's means and the adversary's health, and warn, once, where it is ill."""
         self._watch.keep()
-        self._log_totals(self._totals, "train", "train_loss")
+        self._health.warn(self.current_epoch)
+        self._log_totals(self._totals, self._health, "train")
 
     def on_validation_epoch_end(self) -> None:
-        """Log the epoch's means."""
-        self._log_totals(self._validation_totals, "validation", "validation_loss")
+        """Log the epoch's means and the adversary's health."""
+        self._log_totals(self._validation_totals, self._validation_health, "validation")
 
-    def _log_totals(self, totals: EpochTotals, mode: str, loss_key: str) -> None:
-        n = len(totals)
-        loss, values = self._named(totals.means(), mode, loss_key)
+    def _log_totals(self, totals: EpochTotals, health: AdversaryHealth, mode: str) -> None:
+        values, n = self._values(totals, health, mode), len(totals)
         totals.reset()
-        self.log(loss_key, loss[loss_key], prog_bar=True, batch_size=n, sync_dist=self.use_sync_dist)
-        self.log_dict(values, batch_size=n, sync_dist=self.use_sync_dist)
-        self._note(self._history, loss, values)
+        health.pop_metrics()
+        for name, value in values.items():
+            self.log(name, value, prog_bar=name in SHOWN, batch_size=n, sync_dist=self.use_sync_dist)
+        self._note(self._history, values)
 
     @staticmethod
-    def _named(means: dict[str, torch.Tensor], mode: str, loss_key: str) -> tuple[dict, dict]:
-        """The loss and the other means by their names in the history."""
-        others = {f"{name}_{mode}": value for name, value in means.items() if name != "loss"}
-        return {loss_key: means["loss"]}, others
+    def _values(totals: EpochTotals, health: AdversaryHealth, mode: str) -> dict[str, torch.Tensor]:
+        """The epoch's means and the adversary's health by their names in the history; nothing is reset."""
+        means = totals.means()
+        values = {f"{mode}_loss": means.pop("loss")}
+        return values | {f"{name}_{mode}": value for name, value in (means | copy(health).pop_metrics()).items()}
 
-    def _note(self, history: History, *values: dict[str, torch.Tensor]) -> None:
-        for name, value in (item for part in values for item in part.items()):
+    def _note(self, history: History, values: dict[str, torch.Tensor]) -> None:
+        for name, value in values.items():
             noted = history.setdefault(name, {"epoch": [], "value": []})
             noted["epoch"].append(self.current_epoch)
             noted["value"].append(float(value))
 
-    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict, batch: dict) -> None:
+    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict, p: dict, batch: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
         for _ in range(self.settings.n_adversary_steps):
-            loss = adversary_loss(self.module.adversary(views), q["y"], q["known"])
+            loss = adversary_loss(self.module.adversary_logits(views, p), q["y"], q["known"])
             self._step(optimizer, loss, {"adversary_loss": loss}, batch)
 
     def _step(self, optimizer, loss: torch.Tensor, terms: dict[str, torch.Tensor], batch: dict) -> None:

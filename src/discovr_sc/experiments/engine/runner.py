@@ -1,7 +1,5 @@
 """The one runner: trains and scores every row of a study, in several processes, and goes on where it was stopped."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import time
@@ -22,6 +20,13 @@ from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.study import Preset, Row, Study, Task
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.settings import paper_weights
+from discovr_sc.tools.report import FRESH_PROBE
+
+#: The adversary of a row with weights of its own, in place of the paper's.
+OWN_ADVERSARY = {"classifier_batch_norm": False, "adversary_trains": "encoder and decoder"}
+
+#: What a row tells of its adversary, as it was when the training ended; see :mod:`discovr_sc.train.health`.
+HEALTH = ("adversary_living_units", "adversary_logit_sd", "adversary_gain", "adversary_accuracy")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def run_study(
     n_seeds: int | None = None,
     methods: Sequence[str] | None = None,
     variants: Sequence[str] | None = None,
-    jobs: int = 2,
+    jobs: int | None = None,
     command: str = "",
 ) -> Results:
     """Run what is missing of a study and write its table.
@@ -57,7 +62,7 @@ def run_study(
     preset, n_seeds, methods, variants
         Size (the study's first by default), how many seeds, and some methods and variants only.
     jobs, command
-        Processes, of one thread each, and the command line, to be kept with the results.
+        Processes, of one thread each (one for each core by default), and the command line, kept with the results.
     """
     preset = preset or next(iter(study.presets))
     rows = plan_rows(study, preset, n_seeds or study.n_seeds, methods, variants)
@@ -81,16 +86,13 @@ def run_study(
 
 
 def plan_rows(
-    study: Study,
-    preset: str,
-    n_seeds: int,
-    methods: Sequence[str] | None = None,
-    variants: Sequence[str] | None = None,
+    study: Study, preset: str, n_seeds: int, methods: Sequence[str] | None = None, variants: Sequence[str] | None = None
 ) -> list[Row]:
     """All rows that are asked for, seed by seed, so that a run cut short has every method."""
-    _check_names("preset", [preset], study.presets)
-    _check_names("methods", methods or [], study.methods)
-    _check_names("variants", variants or [], study.variants)
+    asked = {"preset": [preset], "methods": methods or [], "variants": variants or []}
+    for (argument, names), known in zip(asked.items(), (study.presets, study.methods, study.variants), strict=True):
+        for name in set(names) - set(known):
+            raise ValueError(f"{argument}: {name!r} is not in this study; choose from {list(known)}.")
     return [
         Row(variant, preset, method, seed)
         for seed in range(study.first_seed, study.first_seed + n_seeds)
@@ -100,13 +102,7 @@ def plan_rows(
     ]
 
 
-def _check_names(argument: str, names: Sequence[str], known) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{argument}: {name!r} is not in this study; choose from {list(known)}.")
-
-
-def _work(study: Study, rows: list[Row], jobs: int):
+def _work(study: Study, rows: list[Row], jobs: int | None):
     """Rows and their metrics as they are finished."""
     if jobs == 1:
         for row in rows:
@@ -156,7 +152,10 @@ def hush() -> None:
 
 
 def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, float]]:
-    """A trained model, and what it cost: seconds per epoch, milliseconds per batch of inference, peak memory in MB."""
+    """A trained model, and what it cost: seconds per epoch, milliseconds per batch of inference, peak memory in MB.
+
+    And the health of its adversary, where it has one.
+    """
     preset, method, variant = study.presets[row.preset], study.methods[row.method], study.variants[row.variant]
     scvi.settings.seed = row.seed
     if method.fit is not None:
@@ -183,14 +182,21 @@ def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, floa
         "peak_memory_mb": peak_memory_mb(),
         "inference_ms_per_batch": _inference_ms(model, task.evaluation, preset.batch_size),
     }
-    return model, cost
+    return model, cost | health_of(model)
+
+
+def health_of(model: DisentangledModel) -> dict[str, float]:
+    """The state of a model's adversary at the end of its training; nothing where it has none."""
+    curves = {name: model.history_[f"{name}_train"] for name in HEALTH if f"{name}_train" in model.history_}
+    curves |= {name: curve for name, curve in model.history_.items() if name.startswith(FRESH_PROBE)}
+    return {name: float(curve.iloc[-1, 0]) for name, curve in curves.items()}
 
 
 def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
     """The untrained model of a row, with the paper's settings or its own defaults."""
     method = study.methods[row.method]
     model_cls = method.model_class
-    model_cls.setup_anndata(task.train, **task.setup)
+    model_cls.setup_anndata(task.train, **task.setup, **method.setup)
     settings = model_settings(study, row)
     if method.row is None:
         return model_cls(task.train, **settings)
@@ -205,6 +211,8 @@ def model_settings(study: Study, row: Row) -> dict[str, Any]:
     if method.row is None:
         weights = dict(weights or {}) | dict(variant.weights)
         return settings | ({"weights": weights} if weights else {})
+    if weights is not None and method.model == "DISCOVR":
+        settings = OWN_ADVERSARY | settings
     weights = weights or paper_weights(method.row, study.experiment)
     return settings | {"weights": replace(weights, **variant.weights)}
 
