@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from .checks import as_classes, as_labelled, as_matrix, check_same_length
+from .checks import as_codes, as_labelled, as_matrix, check_same_length
 from .probes import best_probe
 
 #: Neighbours that tell a cell's type.
@@ -140,7 +140,7 @@ def composition_floor(conditions: ArrayLike, cell_types: ArrayLike, *, train: Ar
     >>> composition_floor(np.where(types == "T", "ctrl", "stim"), types, train=np.arange(200) % 3 > 0)
     1.0
     """
-    codes = as_classes("cell_types", np.asarray(cell_types).astype(str))
+    codes = as_codes("cell_types", np.asarray(cell_types).astype(str), at_least=2)
     kinds = ("linear",)
     return best_probe(np.eye(codes.max() + 1)[codes], conditions, kinds=kinds, train=train, seed=seed).accuracy
 
