@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for add in (_add_fit, _add_report, _add_demo, _add_reproduce, _add_bench):
+    for add in (_add_fit, _add_report, _add_convert, _add_demo, _add_reproduce, _add_bench):
         add(commands)
     argv = sys.argv[1:] if argv is None else list(argv)
     settings = vars(parser.parse_args(argv))
@@ -61,6 +61,11 @@ def _add_fit(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--balance-conditions", action="store_true", help="show all conditions equally often")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
+    parser.add_argument(
+        "--checkpoint-every",
+        type=float,
+        help="seconds between checkpoints, from which a killed training goes on when it is started again (default: 60)",
+    )
 
 
 def _run_fit(*, command: str, data: str, out: str, condition_key: list[str], **settings) -> None:
@@ -88,6 +93,21 @@ def _run_report(*, command: str, model: str, **settings) -> None:
     rows, text = headline(table)
     print(f"{rows.round(3).to_string(index=False)}\n{text}")
     print(f"Wrote report.csv (all {len(table)} rows), history.png and disentanglement.png to {model}")
+
+
+def _add_convert(commands: argparse._SubParsersAction) -> None:
+    text = "make a model of an earlier version safe to read; converting it can run any code in its file"
+    parser = _add_command(commands, "convert", _run_convert, text)
+    parser.add_argument("model", help="folder of a saved model whose maker you trust")
+    parser.add_argument("out", help="folder to write the converted model to")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is in the folder")
+
+
+def _run_convert(*, command: str, model: str, out: str, **settings) -> None:
+    from discovr_sc.model.storage import convert
+
+    convert(model, out, **settings)
+    print(f"Wrote {out}")
 
 
 def _add_demo(commands: argparse._SubParsersAction) -> None:
@@ -140,6 +160,9 @@ def _run_reproduce(*, study: str, preset: str | None = None, **settings) -> None
 
     if study not in STUDIES:
         raise ValueError(f"study {study!r} is not known; choose from {list(STUDIES)}")
+    for name, value in {"seeds": settings.get("n_seeds"), "jobs": settings.get("jobs")}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} {value}; give a whole number of at least 1")
     preset = preset or next(iter(STUDIES[study].presets))
     print(write_report(run_study(STUDIES[study], preset=preset, **settings), preset))
 

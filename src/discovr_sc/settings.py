@@ -9,7 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from discovr_sc.limits import check_limits
 
 LikelihoodName = Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"]
 NetworkName = Literal["mlp", "cnn", "larsen"]
@@ -65,7 +68,7 @@ class Weights:
 
     def __post_init__(self):
         for name, value in asdict(self).items():
-            if not math.isfinite(value) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
                 raise ValueError(f"weights.{name} is {value!r}; give a finite number of at least 0 (0 drops the term).")
 
 
@@ -101,8 +104,7 @@ class Settings:
     data_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self):
-        for name in ("n_latent_z", "n_latent_w", "n_hidden", "n_layers"):
-            check_at_least_1(name, getattr(self, name))
+        check_limits(self)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -165,12 +167,8 @@ class DISCOVRSettings(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        check_at_least_1("narrow_z", self.narrow_z)
-        check_at_least_1("n_components_z", self.n_components_z)
         if len(self.mmd_bandwidths) == 0 or min(self.mmd_bandwidths) <= 0:
             raise ValueError(f"mmd_bandwidths={self.mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
-        if self.noise_scale_z is not None and not self.noise_scale_z > 0:
-            raise ValueError(f"noise_scale_z is {self.noise_scale_z!r}; give a standard deviation above 0.")
 
     @property
     def by_data(self) -> ByData:
@@ -225,7 +223,6 @@ class CCVAESettings(Settings):
         super().__post_init__()
         if self.prior_z not in ("learned", "standard"):
             raise ValueError(f"prior_z={self.prior_z!r} is not known; choose 'learned' or 'standard'.")
-        check_at_least_1("n_classifier_samples", self.n_classifier_samples)
 
 
 @dataclass(frozen=True)
@@ -233,12 +230,6 @@ class CVAESettings(Settings):
     """CVAE's."""
 
     prior: PriorName = "standard"
-
-
-def check_at_least_1(argument: str, value: int | None) -> None:
-    """Raise where a size is below 1; None stands for a default."""
-    if value is not None and value < 1:
-        raise ValueError(f"{argument}={value}; give a whole number of at least 1.")
 
 
 def complete(weights: Weights | Mapping[str, float] | None, default: Weights) -> Weights:
@@ -270,16 +261,9 @@ class PlanSettings:
     alignment_start: float = 0.0
 
     def __post_init__(self):
-        if self.n_adversary_steps < 1:
-            raise ValueError(f"n_adversary_steps is {self.n_adversary_steps}; give at least 1 (adv=0 for none).")
-        if self.gradient_clip is not None and self.gradient_clip <= 0:
-            raise ValueError(f"gradient_clip is {self.gradient_clip}; give a norm above 0, or None not to clip.")
-        if not 0 <= self.alignment_start < 1:
-            raise ValueError(
-                f"alignment_start is {self.alignment_start}; give a part of the epochs, from 0 to below 1."
-            )
-        if not 0 <= self.final_decay <= 1:
-            raise ValueError(f"final_decay is {self.final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
+        check_limits(self)
+        if self.optimizer not in ("AdamW", "Adam"):
+            raise ValueError(f"optimizer is {self.optimizer!r}; choose 'AdamW' or 'Adam'.")
 
 
 #: What DISCOVR changes in the plan, for counts, and for vectors and images. The baselines change nothing.

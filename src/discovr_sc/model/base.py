@@ -21,10 +21,10 @@ from scvi.data.fields import (
 )
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import check_query, check_setup, check_whole_number, fingerprint
+from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
-from discovr_sc.model.minified import MinifiedMixin
+from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
@@ -36,7 +36,7 @@ from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 logger = logging.getLogger("scvi").getChild("discovr_sc")
 
 
-class DisentangledModel(MinifiedMixin):
+class DisentangledModel(StoredModel):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]
@@ -250,6 +250,7 @@ class DisentangledModel(MinifiedMixin):
         self.module.minified_data_type = self.minified_data_type
         if adata is not None:
             self.check_values(adata)
+            self.check_own_data()
         self._model_summary_string = (
             f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
             f"({', '.join(map(str, self.conditions))}) with "
@@ -325,8 +326,10 @@ class DisentangledModel(MinifiedMixin):
         >>> len(model.history_["validation_loss"])
         2
         """
-        if batch_size < 2:
-            raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
+        check_whole_number("batch_size", batch_size, at_least=2)
+        for argument, low in (("train_size", 0.0), ("validation_size", -1e-9)):
+            if kwargs.get(argument) is not None:
+                check_number(argument, kwargs[argument], above=low, below=1 + 1e-9)
         if max_epochs is not None:
             check_whole_number("max_epochs", max_epochs, at_least=1)
         if self.minified_data_type is not None:
@@ -336,6 +339,7 @@ class DisentangledModel(MinifiedMixin):
                 f"adata has cells of unknown condition; {type(self).__name__} has no likelihood of x given z alone to "
                 "train on them. Drop these cells."
             )
+        self.check_own_data()
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = default_epochs(self.adata.n_obs)
@@ -356,13 +360,14 @@ class DisentangledModel(MinifiedMixin):
 
         The history then has what a fresh probe reads where the adversary looked, ``fresh_probe_<place>``.
         """
+        self._weights_are_checked = False
         if self.adata is None:
             self.module.fit_condition_means(datamodule.train_dataloader())
             return
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
-        self.trained_on_ = fingerprint(self.adata)
+        self.trained_on_ = self.own_fingerprint()
         if isinstance(self.history_, dict) and "train_loss" in self.history_:
             last = self.history_["train_loss"].index[-1:]
             for place, accuracy in report.fresh_probes(self).items():

@@ -1,5 +1,7 @@
 """Counts of one distribution at the quantiles that measured counts have in another."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
@@ -7,13 +9,17 @@ import torch
 from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
 from torch import Tensor
 
+from discovr_sc.module.noise import CellNoise
+
 #: A tail ends where its next count is less likely than this: double precision does not tell its quantiles apart.
 LOG_LEAST = -34.0
 #: Counts with less probability than this above them are surprising.
 TAIL = 1e-12
 
 
-def at_same_quantiles(x: Tensor, own: NegativeBinomial, other: NegativeBinomial) -> Tensor:
+def at_same_quantiles(
+    x: Tensor, own: NegativeBinomial, other: NegativeBinomial, noise: CellNoise | None = None
+) -> Tensor:
     """What a cell would have been counted at under another distribution, had luck been the same.
 
     A count x covers the quantiles from F(x - 1) to F(x) of its own distribution. One of them is drawn, and the count
@@ -23,23 +29,40 @@ def at_same_quantiles(x: Tensor, own: NegativeBinomial, other: NegativeBinomial)
     expects that its quantile cannot be told from 1 is multiplied by the ratio of the means.
 
     The distributions are negative binomials, zero-inflated or not, whose parameters broadcast to x ``([s,] n, genes)``.
+    The noise may be the cells' own; it is torch's by default.
     """
     ours, others = (Parameters.of(px, x.shape) for px in (own, other))
     counts = x.cpu().double().flatten()  # not every accelerator has double precision
     _, below, up_to = _climb(ours, lambda left, count, *_: counts[left] > count)
-    quantiles = below + (up_to - below) * torch.rand_like(counts)
+    quantiles = below + (up_to - below) * _uniform(x.shape, noise)
+    found = _at(quantiles, others)
+    surprising = 1 - below < TAIL
+    found = torch.where(surprising, (counts * others.mu / ours.mu).round(), found)
+    # Rounding could move a count at the very end of its quantiles.
+    unchanged = torch.stack([mine == their for mine, their in zip(ours, others, strict=True)]).all(0)
+    return torch.where(unchanged, counts, found).to(x).reshape(x.shape)
+
+
+def drawn_counts(px: NegativeBinomial, noise: CellNoise) -> Tensor:
+    """Counts of distributions ``([s,] n, genes)`` at quantiles that are the cells' own."""
+    return _at(_uniform(px.mu.shape, noise), Parameters.of(px, px.mu.shape)).to(px.mu).reshape(px.mu.shape)
+
+
+def _uniform(shape: torch.Size, noise: CellNoise | None) -> Tensor:
+    if noise is None:
+        return torch.rand(shape.numel(), dtype=torch.float64)
+    return torch.as_tensor(noise.uniform(shape)).flatten()
+
+
+def _at(quantiles: Tensor, parameters: Parameters) -> Tensor:
+    """The counts at quantiles."""
 
     def below_quantile(left, count, up_to, log_probability, of_left):
         # Before the mode probabilities rise, however small.
         in_tail = (log_probability < LOG_LEAST) & (count > of_left.mu)
         return (quantiles[left] > up_to) & ~in_tail
 
-    found, _, _ = _climb(others, below_quantile)
-    surprising = 1 - below < TAIL
-    found = torch.where(surprising, (counts * others.mu / ours.mu).round(), found)
-    # Rounding could move a count at the very end of its quantiles.
-    unchanged = torch.stack([mine == their for mine, their in zip(ours, others, strict=True)]).all(0)
-    return torch.where(unchanged, counts, found).to(x).reshape(x.shape)
+    return _climb(parameters, below_quantile)[0]
 
 
 class Parameters(NamedTuple):

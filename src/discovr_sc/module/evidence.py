@@ -14,6 +14,7 @@ from torch.distributions import Categorical, Normal
 
 from discovr_sc.module.gaussians import log_prob, widened
 from discovr_sc.module.likelihoods import Likelihood
+from discovr_sc.module.noise import CONDITIONS, EVIDENCE, CellNoise, noise_of
 
 #: Entry of a mini-batch, and of scvi-tools' registry, with the cell types.
 CELL_TYPE_SLOT = "cell_type"
@@ -67,12 +68,14 @@ class EvidenceMixin:
         for k in range(self.n_conditions):
             y = torch.full((n,), k, device=x.device)
             generator = torch.Generator(x.device).manual_seed(seed)
-            log_weights = [
-                self._log_importance_weights(
-                    x, y, given, n_samples=size, generator=generator, spread=spread, shares=shares(n_mc_samples)
+            log_weights: list[Tensor] = []
+            for spread, size in self._passes(n, n_mc_samples):
+                noise = noise_of(tensors, EVIDENCE, first_sample=sum(map(len, log_weights))) or generator
+                log_weights.append(
+                    self._log_importance_weights(
+                        x, y, given, n_samples=size, generator=noise, spread=spread, shares=shares(n_mc_samples)
+                    )
                 )
-                for spread, size in self._passes(n, n_mc_samples)
-            ]
             log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
             columns.append(log_px + self.condition_probs[k].log())
         return torch.stack(columns, dim=-1)
@@ -100,7 +103,7 @@ class EvidenceMixin:
         y: Tensor,
         given: Given,
         n_samples: int,
-        generator: torch.Generator,
+        generator: torch.Generator | CellNoise,
         spread: float,
         shares: Mapping[float, float],
     ) -> Tensor:
@@ -190,7 +193,8 @@ class EvidenceMixin:
         """See :func:`conditions_of`; unknown ones are drawn from their posterior given the cell, and so known."""
         y, known = conditions_of(tensors)
         if not known.all():
-            y[~known] = Categorical(logits=self.log_joint(take(tensors, ~known))).sample().to(y.device)
+            unknown = take(tensors, ~known)
+            y[~known] = drawn_categories(self.log_joint(unknown), noise_of(unknown, CONDITIONS)).to(y.device)
         return y, torch.ones_like(known)
 
 
@@ -222,6 +226,14 @@ def log_mixture(posteriors: Sequence[tuple[Normal, Tensor]], shares: Mapping[flo
         for spread, share in shares.items()
     ]
     return torch.logsumexp(torch.stack(parts), dim=0)
+
+
+def drawn_categories(logits: Tensor, noise: CellNoise | None) -> Tensor:
+    """One category for each row of ``(n, K)``, with the cells' own noise where there is some."""
+    if noise is None:
+        return Categorical(logits=logits).sample()
+    quantiles = torch.as_tensor(noise.uniform((len(logits), 1)), device=logits.device)
+    return (logits.double().softmax(-1).cumsum(-1) < quantiles).sum(-1).clamp(max=logits.shape[-1] - 1)
 
 
 def take(tensors: dict[str, Tensor], cells: Tensor) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Averaged, Likelihood
 from discovr_sc.module.minified import MinifiedMixin
 from discovr_sc.module.networks import choose, copy_shared_weights, family
+from discovr_sc.module.noise import CellNoise
 from discovr_sc.module.priors import PRIORS, ConditionMeans
 from discovr_sc.settings import Settings, Weights
 
@@ -201,7 +202,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         given: Given,
         n_samples: int = 1,
         use_mean: bool = False,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | CellNoise | None = None,
         spread: float = 1.0,
     ) -> dict[str, Any]:
         """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
@@ -219,7 +220,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         use_mean
             Take posterior means in place of samples.
         generator
-            Of the samples' noise; torch's global one by default.
+            Of the samples' noise, or the cells' own; torch's global one by default.
         spread
             Draw from Gaussians that many times as wide as the posteriors, as importance sampling does.
         """

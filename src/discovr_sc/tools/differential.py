@@ -16,7 +16,7 @@ from scvi import settings
 from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
-from discovr_sc.model.checks import check_columns, check_names, check_whole_number
+from discovr_sc.model.checks import check_columns, check_names, check_number, check_whole_number
 from discovr_sc.module.counterfactual import Decodable
 from discovr_sc.tools.counterfactual import decode, own_and_under, way_to
 from discovr_sc.tools.draws import seeded
@@ -174,10 +174,8 @@ def differential_expression(
             "agree on them. Leave it out."
         )
     for argument, value in {"delta": delta, "pseudocount": pseudocount}.items():
-        if not value > 0:
-            raise ValueError(f"{argument}={value}; give a number above 0.")
-    if not 0 < fdr < 1:
-        raise ValueError(f"fdr={fdr}; give a number between 0 and 1.")
+        check_number(argument, value, above=0)
+    check_number("fdr", fdr, above=0, below=1)
     pair = _compared(model, target, reference)
     names = dict(zip(("target", "reference"), (str(model.conditions[k]) for k in pair), strict=True))
     adata = model.validate(adata)
@@ -353,6 +351,8 @@ def _groups(adata: AnnData, groupby: str | None, groups: Sequence[str] | None) -
     labels = adata.obs[groupby]
     known = sorted(labels.dropna().unique())
     wanted = known if groups is None else ([groups] if isinstance(groups, str) else list(groups))
+    if not wanted:
+        raise ValueError(f"groups={groups} of groupby={groupby!r} names no group; give at least one, or leave it out.")
     for name in wanted:
         if name not in known:
             raise ValueError(f"groups: {name!r} is not in adata.obs[{groupby!r}], which has {known}.")

@@ -12,10 +12,11 @@ from anndata import AnnData
 from sklearn.preprocessing import StandardScaler
 
 from discovr_sc.data import log_counts
-from discovr_sc.model.checks import check_gene_list, check_whole_number, find_data
+from discovr_sc.model.checks import check_gene_list, check_number, check_whole_number, find_data
+from discovr_sc.model.values import row_numbers
 from discovr_sc.module.likelihoods import COUNTS_PER_CELL, Averaged
 from discovr_sc.tools.counterfactual import own_and_under, way_to
-from discovr_sc.tools.draws import row_numbers, seeded
+from discovr_sc.tools.draws import seeded
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface, Tensors
@@ -76,10 +77,8 @@ def get_condition_effect(
     model.check_not_minified("get_condition_effect")
     model.check_of_genes("get_condition_effect")
     check_whole_number("n_samples", n_samples, at_least=2)
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}; give a number between 0 and 1.")
-    if not pseudocount > 0:
-        raise ValueError(f"pseudocount={pseudocount}; give a number above 0.")
+    check_number("level", level, above=0, below=1)
+    check_number("pseudocount", pseudocount, above=0)
     genes = model.get_var_names()
     if gene_list is not None:
         check_gene_list(gene_list, genes)
@@ -97,7 +96,7 @@ def get_condition_effect(
     with seeded(seed):
         way = None if condition is None else way_to(model, condition)
         done = 0
-        for tensors in model.batches(adata, rows, batch_size, n_samples=n_samples):
+        for tensors in model.batches(adata, rows, batch_size, n_samples=n_samples, seed=seed):
             full, other = _full_and_other(model, tensors, condition, way, n_samples)  # (n_samples, n, genes), in CP10k
             lfc = (torch.log2(full + pseudocount) - torch.log2(other + pseudocount))[..., columns]
             full, other = full.mean(0), other.mean(0)

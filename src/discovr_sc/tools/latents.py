@@ -12,7 +12,8 @@ import torch
 from anndata import AnnData
 from scvi.utils import unsupported_if_adata_minified
 
-from discovr_sc.tools.draws import row_numbers
+from discovr_sc.model.checks import check_whole_number
+from discovr_sc.model.values import row_numbers
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import LatentKind, ModelInterface, Tensors
@@ -92,6 +93,7 @@ def predict_condition(
     *,
     key: str | None = None,
     n_samples: int = 64,
+    seed: int = 0,
     batch_size: int | None = None,
 ) -> pd.DataFrame:
     """Posterior probabilities of the conditions given each cell's data, its own condition not used.
@@ -104,6 +106,8 @@ def predict_condition(
         Of several columns that make the condition, the one to predict; their combinations by default.
     n_samples
         Importance samples for each condition.
+    seed
+        Of the samples: cells of the same name get the same probabilities, whichever others are asked about with them.
 
     Returns
     -------
@@ -119,10 +123,11 @@ def predict_condition(
         raise ValueError(
             f"key={key!r} is not one of the columns that make the condition; choose from {model.condition_keys}."
         )
+    check_whole_number("n_samples", n_samples, at_least=1)
     adata = model.validate(adata)
     log_joint = [
         model.module.log_joint(tensors, n_mc_samples=n_samples).cpu()
-        for tensors in model.batches(adata, indices, batch_size)
+        for tensors in model.batches(adata, indices, batch_size, seed=seed)
     ]
     probs = pd.DataFrame(
         torch.softmax(torch.cat(log_joint), dim=-1).numpy(),
