@@ -67,9 +67,10 @@ def conclude_search(results: Results) -> str:
 
 
 def without_noise_scale(method: Method) -> Method:
-    """A method as it was before the search."""
+    """A method as it was before the search, and trained for the search's epochs."""
     settings = {name: value for name, value in method.settings.items() if name != "noise_scale"}
-    return replace(method, settings=settings)
+    train = {name: value for name, value in method.train.items() if name != "max_epochs"}
+    return replace(method, settings=settings, train=train)
 
 
 def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
