@@ -1,6 +1,4 @@
-"""What the examples in docstrings share: `model`, trained on `adata`."""
-
-from __future__ import annotations
+"""What the examples in docstrings share: `model`, trained on `adata`, and `pl`."""
 
 import logging
 
@@ -11,7 +9,7 @@ import pytest
 def _trained_model(doctest_namespace):
     import scvi
 
-    from discovr_sc import DISCOVR, data
+    from discovr_sc import DISCOVR, data, pl
 
     logging.getLogger("scvi").setLevel(logging.ERROR)
     scvi.settings.seed = 0
@@ -19,4 +17,4 @@ def _trained_model(doctest_namespace):
     DISCOVR.setup_anndata(adata, condition_key="condition")
     model = DISCOVR(adata)
     model.train(max_epochs=1, train_size=0.8, enable_progress_bar=False)
-    doctest_namespace |= {"adata": adata, "model": model}
+    doctest_namespace |= {"adata": adata, "model": model, "pl": pl}

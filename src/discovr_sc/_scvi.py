@@ -6,12 +6,25 @@ that has them. ``tests/test_scvi_names.py`` checks that the installed scvi-tools
 which is not listed. So look here first when an upgrade of scvi-tools breaks something.
 """
 
-from scvi.data._utils import _check_nonnegative_integers as is_count_matrix
 from scvi.data._utils import _get_adata_minify_type as minify_type
+from scvi.model._utils import _get_batch_code_from_category as batch_codes
+from scvi.model._utils import parse_device_args
 from scvi.model._utils import use_distributed_sampler as is_distributed
+from scvi.model.base._archesmixin import _pad_and_sort_query_anndata as pad_and_sort_genes
 from scvi.model.base._de_core import _fdr_de_prediction as expected_fdr_calls
+from scvi.model.base._save_load import _initialize_model as initialize_model
 
-__all__ = ["CALLED", "OVERRIDDEN", "expected_fdr_calls", "is_count_matrix", "is_distributed", "minify_type"]
+__all__ = [
+    "CALLED",
+    "OVERRIDDEN",
+    "batch_codes",
+    "expected_fdr_calls",
+    "initialize_model",
+    "is_distributed",
+    "minify_type",
+    "pad_and_sort_genes",
+    "parse_device_args",
+]
 
 #: What our classes define anew because scvi-tools calls or reads it: names by the public path of scvi-tools' class.
 OVERRIDDEN = {
@@ -27,7 +40,7 @@ OVERRIDDEN = {
     "scvi.module.base.BaseModuleClass": ("_get_generative_input", "_get_inference_input"),
     "scvi.module.base.BaseMinifiedModeModuleClass": ("_cached_inference", "_regular_inference"),
     "scvi.train.TrainingPlan": ("_optimizer_creator_fn",),
-    "scvi.train.TrainRunner": ("_trainer_cls",),
+    "scvi.train.TrainRunner": ("_trainer_cls", "_update_history"),
 }
 #: What our code calls, reads or sets as scvi-tools made it.
 CALLED = {
@@ -36,6 +49,7 @@ CALLED = {
         "_check_if_trained",
         "_get_init_params",
         "_get_setup_method_args",
+        "_get_user_attributes",
         "_model_summary_string",
     ),
     "scvi.model.base.BaseMinifiedModeModelClass": ("_get_fields_for_adata_minification",),

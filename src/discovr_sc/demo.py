@@ -1,7 +1,5 @@
 """The demo: IFN-beta stimulated PBMCs, from counts to a table, a picture and an h5ad."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib
@@ -13,10 +11,8 @@ from anndata import AnnData
 from discovr_sc import data, metrics, pl
 from discovr_sc.model import DISCOVR
 
-MAX_EPOCHS = 30
 
-
-def run(out: str | Path = "demo", *, max_epochs: int = MAX_EPOCHS, n_cells: int | None = None, seed: int = 0) -> None:
+def run(out: str | Path = "demo", *, max_epochs: int = 30, n_cells: int | None = None, seed: int = 0) -> None:
     """Train DISCOVR on Kang's PBMCs, print how well z and w separate, write ``umap.png`` and ``latents.h5ad``.
 
     The files go to the folder ``out``; with ``n_cells`` a random sample of that many cells is taken.
@@ -62,16 +58,8 @@ def separation(adata: AnnData, condition: str, cell_type: str, train: np.ndarray
         x = adata.obsm[f"X_discovr_{latent}"]
         for column, wanted in ((condition, {"z": "low", "w": "high"}), (cell_type, {"z": "high", "w": "low"})):
             labels = adata.obs[column].astype(str).to_numpy()
-            probes = {kind: metrics.probe(x, labels, kind=kind, train=train).accuracy for kind in ("linear", "knn")}
-            rows.append(
-                {
-                    "latent": latent,
-                    "of": column,
-                    "wanted": wanted[latent],
-                    "linear probe": f"{probes['linear']:.3f}",
-                    "kNN probe": f"{probes['knn']:.3f}",
-                    "K-means NMI": f"{metrics.kmeans_nmi(x, labels).best:.3f}",
-                    "groups": len(set(labels)),
-                }
-            )
-    return pd.DataFrame(rows)
+            scores = [metrics.probe(x, labels, kind=kind, train=train).accuracy for kind in ("linear", "knn")]
+            scores.append(metrics.kmeans_nmi(x, labels).best)
+            rows.append((latent, column, wanted[latent], *(f"{score:.3f}" for score in scores), len(set(labels))))
+    columns = ["latent", "of", "wanted", "linear probe", "kNN probe", "K-means NMI", "groups"]
+    return pd.DataFrame(rows, columns=columns)

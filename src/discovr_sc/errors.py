@@ -6,13 +6,7 @@ class InputError(ValueError):
 
 
 class MissingKeyError(InputError, KeyError):
-    """A column, layer or array that was named is not there.
-
-    Examples
-    --------
-    >>> print(MissingKeyError("layer 'raw' is not in adata.layers."))
-    layer 'raw' is not in adata.layers.
-    """
+    """A column, layer or array that was named is not there."""
 
     def __str__(self) -> str:
         """The message as it is; a KeyError puts it in quotes."""
@@ -21,3 +15,21 @@ class MissingKeyError(InputError, KeyError):
 
 class InputTypeError(InputError, TypeError):
     """What was given is of a type that cannot be used."""
+
+
+class MissingFileError(InputError, FileNotFoundError):
+    """A file or folder that was named is not there."""
+
+
+class DivergenceError(InputError):
+    """A training diverged, or a model's weights are not finite.
+
+    Attributes
+    ----------
+    n_good_epochs
+        Epochs of the training before it diverged.
+    """
+
+    def __init__(self, message: str, n_good_epochs: int = 0):
+        super().__init__(message)
+        self.n_good_epochs = n_good_epochs

@@ -1,7 +1,6 @@
 """Fitting and reporting for the command line: from an h5ad to a model's folder, and from that to a report."""
 
-from __future__ import annotations
-
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,12 +11,16 @@ from anndata import AnnData
 
 import discovr_sc
 from discovr_sc.data import prepare_counts
+from discovr_sc.errors import InputError
+from discovr_sc.model import __all__ as MODELS
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.checks import check_columns, find_data
+from discovr_sc.train.checkpoints import EpochCheckpoint, job_of
 
 #: What :func:`report` writes.
 REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
-MODELS = ("DISCOVR", "CSVAE", "HCSVAE", "DIVA", "CCVAE", "CVAE")
+#: File with the state of an unfinished training.
+CHECKPOINT = "checkpoint.ckpt"
 
 
 def fit(
@@ -32,28 +35,32 @@ def fit(
     balance_conditions: bool = False,
     seed: int = 0,
     overwrite: bool = False,
+    checkpoint_every: float = 60.0,
     **setup,
 ) -> DisentangledModel:
     """Train a model on an h5ad file and save it with its cells and their latents.
+
+    A training that was killed goes on from its last checkpoint, some epochs before, when this is called again with the
+    same arguments, and ends with the weights of one that was not.
 
     Parameters
     ----------
     path, out
         An h5ad file with counts, and the folder to write: the model, and ``adata.h5ad`` with ``obsm["X_<model>_z"]``
         and ``_w``. One that is there is replaced with ``overwrite`` only.
-    model
-        Name of a model class.
-    n_top_genes
-        Keep that many highly variable genes; all by default.
+    model, n_top_genes, seed
+        Name of a model class, how many highly variable genes to keep (all by default), and seed of everything random.
     condition_key, layer, max_epochs, balance_conditions, **setup
         See :meth:`DISCOVR.setup_anndata` and :meth:`DISCOVR.train`.
-    seed
-        Of everything random.
+    checkpoint_every
+        Seconds between checkpoints.
     """
     out = Path(out)
     if model not in MODELS:
         raise ValueError(f"model {model!r} is not known; choose from {list(MODELS)}.")
-    if out.exists() and not overwrite and (out.is_file() or any(out.iterdir())):
+    checkpoint = out / CHECKPOINT
+    is_taken = out.is_file() or (out.exists() and any(not path.name.startswith(".") for path in out.iterdir()))
+    if is_taken and not overwrite and not checkpoint.exists():
         raise FileExistsError(f"{out} is there already; give another --out, or --overwrite.")
     adata = read(path)
     if n_top_genes is not None:
@@ -63,15 +70,40 @@ def fit(
     model_cls = getattr(discovr_sc, model)
     model_cls.setup_anndata(adata, condition_key, layer=layer, **setup)
     scvi.settings.seed = seed
-    fitted = model_cls(adata)
+    with warnings.catch_warnings():
+        # At the command line nobody may be there to read a warning.
+        warnings.filterwarnings("error", message=".*does not contain unnormalized count data")
+        try:
+            fitted = model_cls(adata)
+        except UserWarning as warning:
+            raise InputError(f"{warning} (with --layer)") from None
     out.mkdir(parents=True, exist_ok=True)  # before the training, which would be lost if this failed
+    job = {"model": model, "seed": seed, "max_epochs": max_epochs, "balance_conditions": balance_conditions}
+    job |= {"version": discovr_sc.__version__, "setup": fitted.registry["setup_args"], "data": fitted.own_fingerprint()}
+    old_job = job_of(checkpoint)
+    if old_job not in (None, job) and not overwrite:
+        raise InputError(
+            f"{out} has an unfinished training with other arguments or data; give those, another --out, or --overwrite."
+        )
+    goes_on = checkpoint if old_job == job else None
+    if goes_on:
+        print(f"Going on with the training of {checkpoint}", flush=True)
     print(f"{adata.n_obs:,} cells, {adata.n_vars:,} genes, conditions {list(map(str, fitted.conditions))}", flush=True)
-    fitted.train(max_epochs, train_size=0.8, validation_size=0.1, balance_conditions=balance_conditions)
+    fitted.train(
+        max_epochs,
+        train_size=0.8,
+        validation_size=0.1,
+        balance_conditions=balance_conditions,
+        callbacks=[EpochCheckpoint(checkpoint, every=checkpoint_every, job=job)],
+        ckpt_path=goes_on,
+    )
     for latent in fitted.latents:
         adata.obsm[f"X_{model.lower()}_{latent}"] = fitted.get_latent_representation(kind=latent)
+    fitted.save(str(out), overwrite=True, save_anndata=True)
     for name in REPORT_FILES:
         (out / name).unlink(missing_ok=True)  # they were of the model that is replaced
-    fitted.save(str(out), overwrite=True, save_anndata=True)
+    for path in (checkpoint, *out.glob(f".{CHECKPOINT}-*")):  # processes that were killed may have left some
+        path.unlink(missing_ok=True)
     return fitted
 
 
@@ -118,8 +150,6 @@ def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def load(folder: str | Path) -> DisentangledModel:
     """The model in a folder, whichever its class."""
     folder = Path(folder)
-    if not (folder / "model.pt").exists():
-        raise FileNotFoundError(f"{folder} has no model (model.pt); give a folder that `discovr-sc fit` wrote.")
     name = DisentangledModel.load_registry(str(folder))["model_name"]
     if name not in MODELS:
         raise ValueError(f"{folder} holds a {name}, which is not a model of discovr_sc.")

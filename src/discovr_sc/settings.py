@@ -9,7 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+from discovr_sc.limits import check_limits
 
 LikelihoodName = Literal["zinb", "nb", "gaussian", "image-gaussian", "bernoulli"]
 NetworkName = Literal["mlp", "cnn", "larsen"]
@@ -18,8 +21,16 @@ PriorName = Literal["condition-mean", "mapped", "learned", "standard", "separabl
 #: Squared bandwidths of the weight ``mmd``, relative to the mean squared distance of two draws from N(0, I).
 BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 
+#: Most dimensions that w has by default, however many conditions there are.
+MOST_LATENT_W = 10
+
 #: Cells that a training shows the model by default, counted again in every epoch.
 CELLS_TO_SEE = 800_000
+
+
+def default_epochs(n_cells: int) -> int:
+    """Passes over the cells that a training takes by default, from 10 to 400."""
+    return min(max(round(CELLS_TO_SEE / n_cells), 10), 400)
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,8 @@ class Weights:
         Of the adversarial term; 0 removes the adversary.
     mmd
         Of the kernel distance between the conditions' z (DISCOVR only, not in the paper); 0 by default.
+    hsic
+        Of the dependence of w on z within conditions (DISCOVR only, not in the paper); 0 by default.
     classify
         Of log q(y | w), in the methods that classify from w (DIVA, CCVAE).
     """
@@ -50,11 +63,12 @@ class Weights:
     kl_w: float = 1.0
     adv: float = 1.0
     mmd: float = 0.0
+    hsic: float = 0.0
     classify: float = 1.0
 
     def __post_init__(self):
         for name, value in asdict(self).items():
-            if not math.isfinite(value) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < 0:
                 raise ValueError(f"weights.{name} is {value!r}; give a finite number of at least 0 (0 drops the term).")
 
 
@@ -63,7 +77,7 @@ class Settings:
     """What every module is built from. A method with other defaults, or with more settings, has a subclass."""
 
     n_latent_z: int = 10
-    n_latent_w: int = 2
+    n_latent_w: int | None = 2
     likelihood: LikelihoodName = "zinb"
     network: NetworkName = "mlp"
     n_hidden: int = 128
@@ -90,8 +104,7 @@ class Settings:
     data_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self):
-        for name in ("n_latent_z", "n_latent_w", "n_hidden", "n_layers"):
-            check_at_least_1(name, getattr(self, name))
+        check_limits(self)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -108,8 +121,8 @@ class Settings:
         """Whether the likelihood is one of counts; an unknown name is not, and the module refuses it."""
         return self.likelihood in ("zinb", "nb")
 
-    def completed(self) -> Self:
-        """The settings with the weights that the user means: all of them, some that differ from the default, or none.
+    def completed(self, n_conditions: int) -> Self:
+        """The settings for a number of conditions, with all weights; the user may have given all, some or none.
 
         The default is the paper's: for counts that of its single-cell experiment, otherwise of its parametric model.
         """
@@ -126,23 +139,26 @@ class ByData(NamedTuple):
 
     weights: Weights
     n_components_z: int
+    center_w: bool
 
 
 #: Counts have other defaults than vectors and images: their objective has hundreds of nats; cells are of many types.
-COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20)
-VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1)
+COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20, center_w=True)
+VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1, center_w=False)
 
 
 @dataclass(frozen=True)
 class DISCOVRSettings(Settings):
     """DISCOVR's."""
 
+    n_latent_w: int | None = None
     zero_inflation: Literal["gene", "gene-cell"] = "gene"
     likelihood_z: LikelihoodName | None = None
     noise_scale_z: float | None = None
     narrow_z: int = 1
     mmd_bandwidths: Sequence[float] = BANDWIDTHS
     n_components_z: int | None = None
+    center_w: bool | None = None
     adversary: Literal["reconstruction", "latent", "both"] = "both"
     adversary_trains: Literal["encoder", "encoder and decoder"] = "encoder and decoder"
     n_hidden_adversary: int | None = 128
@@ -151,12 +167,8 @@ class DISCOVRSettings(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        check_at_least_1("narrow_z", self.narrow_z)
-        check_at_least_1("n_components_z", self.n_components_z)
         if len(self.mmd_bandwidths) == 0 or min(self.mmd_bandwidths) <= 0:
             raise ValueError(f"mmd_bandwidths={self.mmd_bandwidths}; give numbers above 0, such as {BANDWIDTHS}.")
-        if self.noise_scale_z is not None and not self.noise_scale_z > 0:
-            raise ValueError(f"noise_scale_z is {self.noise_scale_z!r}; give a standard deviation above 0.")
 
     @property
     def by_data(self) -> ByData:
@@ -167,10 +179,13 @@ class DISCOVRSettings(Settings):
         """See :meth:`Settings.default_weights`."""
         return self.by_data.weights
 
-    def completed(self) -> Self:
-        """See :meth:`Settings.completed`; with the number of components that suits the data, too."""
-        n = self.by_data.n_components_z if self.n_components_z is None else self.n_components_z
-        return replace(super().completed(), n_components_z=n)
+    def completed(self, n_conditions: int) -> Self:
+        """See :meth:`Settings.completed`; with sizes that suit the data and the number of conditions, too."""
+        names = ("n_components_z", "center_w")
+        left_out = {name: getattr(self.by_data, name) for name in names if getattr(self, name) is None}
+        if self.n_latent_w is None:
+            left_out["n_latent_w"] = min(max(n_conditions, 2), MOST_LATENT_W) if self.of_counts else 2
+        return replace(super().completed(n_conditions), **left_out)
 
 
 @dataclass(frozen=True)
@@ -208,7 +223,6 @@ class CCVAESettings(Settings):
         super().__post_init__()
         if self.prior_z not in ("learned", "standard"):
             raise ValueError(f"prior_z={self.prior_z!r} is not known; choose 'learned' or 'standard'.")
-        check_at_least_1("n_classifier_samples", self.n_classifier_samples)
 
 
 @dataclass(frozen=True)
@@ -216,12 +230,6 @@ class CVAESettings(Settings):
     """CVAE's."""
 
     prior: PriorName = "standard"
-
-
-def check_at_least_1(argument: str, value: int | None) -> None:
-    """Raise where a size is below 1; None stands for a default."""
-    if value is not None and value < 1:
-        raise ValueError(f"{argument}={value}; give a whole number of at least 1.")
 
 
 def complete(weights: Weights | Mapping[str, float] | None, default: Weights) -> Weights:
@@ -250,18 +258,16 @@ class PlanSettings:
     eps: float = 1e-8
     n_epochs_kl_warmup: int | None = None
     final_decay: float = 0.0
+    alignment_start: float = 0.0
 
     def __post_init__(self):
-        if self.n_adversary_steps < 1:
-            raise ValueError(f"n_adversary_steps is {self.n_adversary_steps}; give at least 1 (adv=0 for none).")
-        if self.gradient_clip is not None and self.gradient_clip <= 0:
-            raise ValueError(f"gradient_clip is {self.gradient_clip}; give a norm above 0, or None not to clip.")
-        if not 0 <= self.final_decay <= 1:
-            raise ValueError(f"final_decay is {self.final_decay}; give the part of the epochs, from 0 (no decay) to 1.")
+        check_limits(self)
+        if self.optimizer not in ("AdamW", "Adam"):
+            raise ValueError(f"optimizer is {self.optimizer!r}; choose 'AdamW' or 'Adam'.")
 
 
 #: What DISCOVR changes in the plan, for counts, and for vectors and images. The baselines change nothing.
-COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8}
+COUNT_PLAN: dict[str, Any] = {"adversary_lr": 2e-3, "prior_lr": 1e-2, "final_decay": 0.8, "alignment_start": 0.25}
 VECTOR_PLAN: dict[str, Any] = {"n_adversary_steps": 5, "adversary_lr": 2e-3, "final_decay": 0.5}
 
 

@@ -107,7 +107,7 @@ def test_tensors_are_copies():
         (np.zeros(2), [1, "1"], None, "differ only in type"),
         (np.zeros(2), [0, 1], {"condition": [1, 2]}, "already has a column 'condition'"),
         (np.zeros(2), [0, 1], {"age": [1, 2, 3]}, "'age' has 3 values for 2 samples"),
-        (np.zeros(2), [0, 1], pd.DataFrame(index=list("abc")), "obs has 3 rows for 2 samples"),
+        (np.zeros(2), [0, 1], pd.DataFrame(index=list("abc")), "obs has 3 values for 2 samples"),
     ],
 )
 def test_bad_input_is_named(x, y, obs, message):

@@ -50,7 +50,7 @@ def test_attribute_gap_is_the_difference_of_mean_scores():
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
-        ([0.1, 0.2], [0, 0], "at least two are needed"),
+        ([0.1, 0.2], [0, 0], "at least 2 are needed"),
         ([0.1, 0.2, 0.3], [0, 1, 2], "labels has 3 kinds"),
         ([0.1, 0.2, 0.3], [0, 1], "lengths differ"),
     ],

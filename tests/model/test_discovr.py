@@ -478,7 +478,7 @@ def test_mixed_precision_and_sparse_loading_train(counts):
 
 def test_too_small_batches_raise(counts):
     DISCOVR.setup_anndata(counts, "condition")
-    with pytest.raises(ValueError, match="batch_size=1; a step needs at least 2"):
+    with pytest.raises(ValueError, match="batch_size=1; give a whole number of at least 2"):
         DISCOVR(counts, n_hidden=4).train(1, batch_size=1)
 
 

@@ -229,7 +229,7 @@ def test_importance_weights_have_every_latent_once(module_cls):
 def test_bad_settings_raise():
     with pytest.raises(ValueError, match=r"prior_z='flat'.*'standard'"):
         build(CCVAEModule, prior="learned", prior_z="flat")
-    with pytest.raises(ValueError, match="n_classifier_samples=0; give a whole number of at least 1"):
+    with pytest.raises(ValueError, match="n_classifier_samples is 0; give a whole number of at least 1"):
         build(CCVAEModule, prior="learned", n_classifier_samples=0)
     with pytest.raises(ValueError, match=r"looks at the reconstruction, which CSVAEModule does not have.*\['latent'\]"):
         build(CSVAEModule, prior="separable", adversary="reconstruction")

@@ -196,7 +196,7 @@ def test_marginal_likelihood_under_a_mixture_of_z_equals_closed_form():
 
 
 def test_the_prior_of_z_has_at_least_one_component():
-    with pytest.raises(ValueError, match=r"n_components_z=0; give a whole number of at least 1"):
+    with pytest.raises(ValueError, match=r"n_components_z is 0; give a whole number of at least 1"):
         DISCOVRModule((4,), 2, DISCOVRSettings(n_components_z=0))
     assert DISCOVRModule((4,), 2, DISCOVRSettings(n_components_z=1)).prior_z is None
 

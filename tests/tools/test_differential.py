@@ -120,7 +120,7 @@ def test_wrong_arguments_raise(model, cells):
     cases = {
         "mode='paired' is not known": {"mode": "paired"},
         "by='prior' chooses w for mode='counterfactual'": {"by": "prior"},
-        "delta=-1; give a number above 0": {"delta": -1},
+        "delta=-1; give a finite number above 0": {"delta": -1},
         "pseudocount=0; give": {"pseudocount": 0},
         "fdr=0; give": {"fdr": 0},
         "fdr=2; give": {"fdr": 2},

@@ -1,7 +1,5 @@
 """Arrays and tensors of any shape to AnnData and back, so that one API serves vectors, images and cells."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -29,15 +27,12 @@ def tensors_to_anndata(
         Condition of each sample, length n: integers, strings, booleans or a pandas categorical.
     obs
         Further columns of n values each. The index of a DataFrame names the samples.
-    tensor_key
-        Where `x` goes in `obsm`.
-    condition_key
-        Where `y` goes in `obs`, as a categorical of strings. A categorical `y` keeps the order of its
-        categories (those without samples are dropped); others are sorted by value, so 2 comes before 10.
+    tensor_key, condition_key
+        Where `x` goes in `obsm`, and `y` in `obs`, as a categorical of strings. A categorical `y` keeps the order of
+        its categories (those without samples are dropped); others are sorted by value, so 2 comes before 10.
 
     Examples
     --------
-    >>> import numpy as np
     >>> images = np.zeros((4, 3, 8, 8), dtype=np.uint8)
     >>> adata = tensors_to_anndata(images, ["hat", "none", "none", "hat"])
     >>> adata.shape, adata.obsm["x"].shape, adata.obsm["x"].dtype
@@ -58,8 +53,7 @@ def tensors_to_anndata(
 
     table = _obs_table(obs, n)
     if condition_key in table:
-        advice = "rename it or pass another condition_key"
-        raise ValueError(f"obs already has a column {condition_key!r}, where y would go; {advice}.")
+        raise ValueError(f"obs already has a column {condition_key!r}, where y would go; rename it or condition_key.")
     table[condition_key] = labels
     return AnnData(obs=table, obsm={tensor_key: values})
 
@@ -78,13 +72,11 @@ def anndata_to_tensors(
 
     Returns
     -------
-    tuple[torch.Tensor, torch.Tensor]
-        The samples (n, ...), float32 or the stored integer type, and the position of each sample's condition
-        among the sorted (or, for a categorical, the given) categories, int64 (n,).
+    The samples (n, ...), float32 or the stored integer type, and the position of each sample's condition among the
+    sorted (or, for a categorical, the given) categories, int64 (n,).
 
     Examples
     --------
-    >>> import numpy as np
     >>> x, y = anndata_to_tensors(tensors_to_anndata(np.arange(3.0), ["b", "a", "b"]))
     >>> x.shape, y
     (torch.Size([3, 1]), tensor([1, 0, 1]))
@@ -129,19 +121,16 @@ def _condition_labels(y: Sequence | np.ndarray | torch.Tensor | pd.Series | pd.C
         raise ValueError(f"y is missing for {n_missing} samples; remove them or give them a label of their own.")
     names = [str(category) for category in labels.categories]
     if len(set(names)) != len(names):
-        found = labels.categories.tolist()
-        raise ValueError(f"y has labels that differ only in type, among {found}; make them one type.")
+        raise ValueError(f"y has labels that differ only in type, among {list(labels.categories)}; make them one type.")
     return labels.rename_categories(names)
 
 
 def _obs_table(obs: pd.DataFrame | Mapping[str, Sequence] | None, n: int) -> pd.DataFrame:
     columns = {} if obs is None else obs
-    for key in columns:
-        if (length := len(columns[key])) != n:
-            raise ValueError(f"obs column {key!r} has {length} values for {n} samples; they must be as many.")
     index = obs.index if isinstance(obs, pd.DataFrame) else pd.RangeIndex(n)
-    if len(index) != n:
-        raise ValueError(f"obs has {len(index)} rows for {n} samples; they must be as many.")
+    for name, values in {"obs": index, **{f"obs column {key!r}": columns[key] for key in columns}}.items():
+        if len(values) != n:
+            raise ValueError(f"{name} has {len(values)} values for {n} samples; they must be as many.")
     # Rows go by position: pandas would otherwise align a Series by its own index and leave holes.
-    values = {key: getattr(columns[key], "array", columns[key]) for key in columns}
-    return pd.DataFrame(values, index=index.astype(str))
+    arrays = {key: getattr(columns[key], "array", columns[key]) for key in columns}
+    return pd.DataFrame(arrays, index=index.astype(str))

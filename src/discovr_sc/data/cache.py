@@ -1,9 +1,8 @@
 """Where data files are looked for and kept."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
@@ -44,3 +43,14 @@ def find_first(names: Sequence[str], *, root: str | Path | None, cache: str | Pa
     if root is None and os.environ.get(DATA_VARIABLE):
         folders.insert(0, Path(os.environ[DATA_VARIABLE]))
     return next((folder / name for folder in folders for name in names if (folder / name).exists()), None)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside another, which it then replaces: a stop leaves the old file or the new one."""
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,7 +1,5 @@
 """The one place where genes are chosen from a table of counts."""
 
-from __future__ import annotations
-
 import numpy as np
 from anndata import AnnData
 from scipy import sparse
@@ -10,8 +8,7 @@ from scipy import sparse
 def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key: str | None = None) -> AnnData:
     """Keep the highly variable genes of a count matrix, as raw counts.
 
-    Genes are ranked by the variance of the counts after a trend in the mean is taken out (scanpy's
-    `seurat_v3`).
+    Genes are ranked by the variance of the counts after a trend in the mean is taken out (scanpy's `seurat_v3`).
 
     Parameters
     ----------
@@ -24,8 +21,7 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
 
     Returns
     -------
-    AnnData
-        A copy with the genes kept, in the order they came, and `X` as CSR float32 counts.
+    A copy with the genes kept, in the order they came, and `X` as CSR float32 counts.
 
     Examples
     --------
@@ -72,14 +68,10 @@ def prepare_counts(adata: AnnData, n_top_genes: int | None = 2000, *, batch_key:
 def log_counts(counts: np.ndarray | sparse.spmatrix) -> np.ndarray:
     """log(1 + counts per 10,000) of each cell, dense; cells without counts stay at 0.
 
-    Parameters
-    ----------
-    counts
-        Counts, or anything proportional to them within a cell, such as normalised expression; shape (cells, genes).
+    Counts, (cells, genes), may be anything proportional to them within a cell, such as normalised expression.
 
     Examples
     --------
-    >>> import numpy as np
     >>> np.expm1(log_counts(np.array([[1.0, 3.0], [0.0, 0.0]]))).round(3)
     array([[2500., 7500.], [   0.,    0.]])
     """

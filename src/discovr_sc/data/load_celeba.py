@@ -1,7 +1,5 @@
 """CelebA: faces with and without an attribute, such as eyeglasses."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterator
@@ -47,18 +45,15 @@ def celeba(
         See :func:`kang`.
     attribute
         One of the 40, such as `"Eyeglasses"` or `"Wearing_Hat"`.
-    n_with
-        How many faces with the attribute to draw at random; all by default.
+    n_with, seed
+        How many faces with the attribute to draw at random, all by default; seed of the draws.
     size
         Height and width of the result. Images are cropped to the largest centred square, and resized.
-    seed
-        Of the draws.
 
     Returns
     -------
-    AnnData
-        `obsm["x"]`: bytes, (n, 3, size, size). `obs["condition"]`: `"without"` or `"with"`. Names are those of the
-        files, in their order.
+    AnnData with `obsm["x"]`: bytes, (n, 3, size, size), and `obs["condition"]`: `"without"` or `"with"`. Names are
+    those of the files, in their order.
 
     Examples
     --------
@@ -73,8 +68,7 @@ def celeba(
     images_path = find_image_file([IMAGES, f"{IMAGES}.zip"], folders, ADVICE, root=root, cache=cache)
     table = pd.read_csv(table_path, sep=r"\s+", skiprows=1)  # Line 1 has the number of images, line 2 the attributes.
     if attribute not in table:
-        known = f"{table_path.name} does not have; choose from {list(table)}"
-        raise ValueError(f"attribute is {attribute!r}, which {known}.")
+        raise ValueError(f"attribute is {attribute!r}, which {table_path.name} has not; choose from {list(table)}.")
     has = table[attribute] == 1
     chosen = _choose(has, n_with, attribute, np.random.default_rng(seed))
     images = np.empty((len(chosen), 3, size, size), np.uint8)

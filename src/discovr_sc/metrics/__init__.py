@@ -4,6 +4,7 @@ Informations are in nats, embeddings have one row per cell, and everything is de
 """
 
 from .clustering import ClusterScore, WithinScore, kmeans_ari, kmeans_nmi, kmeans_nmi_within, silhouette
+from .composition import Leak, composition_floor, leak_within_types, type_accuracy, type_recalls, type_transfer
 from .images import attribute_gap, color_gap, half_squared_error
 from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
@@ -23,12 +24,14 @@ from .summary import InformationTable, information_table, mic, mig, rank_methods
 __all__ = [
     "ClusterScore",
     "InformationTable",
+    "Leak",
     "MeanScore",
     "ProbeResult",
     "WithinScore",
     "attribute_gap",
     "best_probe",
     "color_gap",
+    "composition_floor",
     "delta_bayes",
     "energy_distance",
     "half_squared_error",
@@ -38,6 +41,7 @@ __all__ = [
     "kmeans_nmi_within",
     "knn_conditional_mutual_information",
     "knn_mutual_information",
+    "leak_within_types",
     "marginal_rmse",
     "mean_score",
     "mic",
@@ -51,4 +55,7 @@ __all__ = [
     "sample_parametric_posterior",
     "scib_scores",
     "silhouette",
+    "type_accuracy",
+    "type_recalls",
+    "type_transfer",
 ]

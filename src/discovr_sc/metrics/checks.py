@@ -1,7 +1,5 @@
 """Validation shared by the metrics: every public function turns its arguments into plain arrays here."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -28,28 +26,22 @@ def as_vector(name: str, value: ArrayLike) -> NDArray[np.float64]:
     return matrix[:, 0]
 
 
-def as_codes(name: str, value: ArrayLike) -> NDArray[np.intp]:
-    """Return labels as integer codes 0..K-1 of shape (n,), numbered by first appearance."""
+def as_codes(name: str, value: ArrayLike, *, at_least: int = 1) -> NDArray[np.intp]:
+    """Return labels, so many of which must differ, as codes 0..K-1 of shape (n,), numbered by first appearance."""
     labels = value if isinstance(value, pd.Categorical | pd.Series | pd.Index) else np.asarray(value)
     if labels.ndim != 1:
         raise ValueError(f"{name} has shape {labels.shape}; pass one label per row, shape (n,)")
     codes, _ = pd.factorize(labels)
     if (codes < 0).any():
         raise ValueError(f"{name} has {int((codes < 0).sum())} missing labels; remove those rows first")
-    return codes
-
-
-def as_classes(name: str, value: ArrayLike) -> NDArray[np.intp]:
-    """Return labels as integer codes, refusing labels that are all the same."""
-    codes = as_codes(name, value)
-    if (n_labels := np.unique(codes).size) < 2:
-        raise ValueError(f"{name} has {n_labels} distinct labels; at least two are needed")
+    if (n_labels := np.unique(codes).size) < at_least:
+        raise ValueError(f"{name} has {n_labels} distinct labels; at least {at_least} are needed")
     return codes
 
 
 def as_labelled(x: ArrayLike, labels: ArrayLike, name: str = "labels") -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Return an embedding (n, d) and codes of its at least two labels (n,), which messages call ``name``."""
-    points, codes = as_matrix("x", x), as_classes(name, labels)
+    points, codes = as_matrix("x", x), as_codes(name, labels, at_least=2)
     check_same_length(**{"x": points, name: codes})
     return points, codes
 

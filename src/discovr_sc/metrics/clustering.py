@@ -4,8 +4,6 @@ A low score here is no proof that an embedding is free of a label: K-means finds
 :func:`discovr_sc.metrics.probe` to ask whether the label can be read at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,10 +46,9 @@ def kmeans_nmi(x: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> ClusterScor
 
     Parameters
     ----------
-    x, labels
-        Embedding, shape (n,) or (n, d), whose columns are used as they are, without scaling, and labels, shape (n,).
-    seed
-        Seed of the K-means starts.
+    x, labels, seed
+        Embedding, shape (n,) or (n, d), whose columns are used as they are, without scaling; labels, shape (n,); seed
+        of the K-means starts.
 
     Examples
     --------
@@ -79,14 +76,8 @@ def kmeans_ari(x: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> ClusterScor
 def kmeans_nmi_within(x: ArrayLike, labels: ArrayLike, groups: ArrayLike, *, seed: int = 0) -> WithinScore:
     """:func:`kmeans_nmi` inside each group, weighted by the groups' sizes.
 
-    For instance the condition within cell types: across types, differences between them hide the condition.
-
-    Parameters
-    ----------
-    x, labels, seed
-        As for :func:`kmeans_nmi`.
-    groups
-        Groups to look inside, shape (n,). Groups with a single label have no score and are left out.
+    For instance the condition within cell types: across types, differences between them hide the condition. Groups,
+    shape (n,), with a single label have no score and are left out.
 
     Examples
     --------
@@ -110,14 +101,8 @@ def kmeans_nmi_within(x: ArrayLike, labels: ArrayLike, groups: ArrayLike, *, see
 def silhouette(x: ArrayLike, labels: ArrayLike, *, max_cells: int = 5000, seed: int = 0) -> float:
     """Mean silhouette width of the labels, from -1 (cells lie with another label) to 1 (labels lie far apart).
 
-    Parameters
-    ----------
-    x, labels
-        As for :func:`kmeans_nmi`.
-    max_cells
-        Most cells to use: time grows with the square of their number. Where there are more, they are drawn at random.
-    seed
-        Seed of the draw.
+    The arguments are as for :func:`kmeans_nmi`. Of more than ``max_cells`` cells so many are drawn at random, as time
+    grows with the square of their number.
 
     Examples
     --------

@@ -1,11 +1,9 @@
 """Metrics of image reconstructions. Images are (n, channels, height, width), values in [0, 1]."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .checks import as_classes, as_vector, check_same_length
+from .checks import as_codes, as_vector, check_same_length
 
 #: From this brightness on, a pixel belongs to the digit.
 DIGIT_LEVEL = 0.5
@@ -16,10 +14,9 @@ def color_gap(reconstruction: ArrayLike, shape: ArrayLike) -> float:
 
     Parameters
     ----------
-    reconstruction
-        Images (n, 3, height, width); channels red, green, blue.
-    shape
-        The digits' brightness, (n, height, width); pixels of at least one half are looked at.
+    reconstruction, shape
+        Images (n, 3, height, width) in red, green, blue, and the digits' brightness, (n, height, width), of which
+        pixels of at least one half are looked at.
 
     Examples
     --------
@@ -30,9 +27,8 @@ def color_gap(reconstruction: ArrayLike, shape: ArrayLike) -> float:
     reconstruction, shape = np.asarray(reconstruction, dtype=float), np.asarray(shape, dtype=float)
     if reconstruction.ndim != 4 or reconstruction.shape[1] != 3:
         raise ValueError(f"reconstruction has shape {reconstruction.shape}; pass images (n, 3, height, width)")
-    if shape.shape != (len(reconstruction), *reconstruction.shape[2:]):
-        both = f"shape is of {shape.shape} and reconstruction of {reconstruction.shape}"
-        raise ValueError(f"{both}; pass (n, height, width) for it")
+    if shape.shape != (n_and_size := (len(reconstruction), *reconstruction.shape[2:])):
+        raise ValueError(f"shape is of {shape.shape}; pass (n, height, width), here {n_and_size}")
     digit = shape >= DIGIT_LEVEL
     if not digit.any():
         raise ValueError(f"shape has no pixel of at least {DIGIT_LEVEL}; pass brightness from 0 to 1")
@@ -40,15 +36,10 @@ def color_gap(reconstruction: ArrayLike, shape: ArrayLike) -> float:
 
 
 def half_squared_error(reconstruction: ArrayLike, x: ArrayLike) -> float:
-    """Half the squared error summed over an image, its mean over images.
+    """Half the squared error summed over an image, its mean over images; of arrays of one shape, images first.
 
     The negative log-likelihood, in nats per image, of a Gaussian of unit scale around the reconstruction, without its
     constant: the scale of the paper's likelihoods of images.
-
-    Parameters
-    ----------
-    reconstruction, x
-        Arrays of one shape, images first.
 
     Examples
     --------
@@ -64,21 +55,15 @@ def half_squared_error(reconstruction: ArrayLike, x: ArrayLike) -> float:
 def attribute_gap(scores: ArrayLike, labels: ArrayLike) -> float:
     """Absolute difference of a classifier's mean scores between images that had an attribute and images that had not.
 
-    On reconstructions from z alone it is near 0 where z does not tell the attribute.
-
-    Parameters
-    ----------
-    scores
-        Probabilities of the attribute, (n,).
-    labels
-        Whether the originals had it, (n,), of two kinds.
+    On reconstructions from z alone it is near 0 where z does not tell the attribute. Scores are probabilities of it,
+    (n,), labels of two kinds whether the originals had it, (n,).
 
     Examples
     --------
     >>> round(attribute_gap([0.9, 0.7, 0.4, 0.6], [1, 1, 0, 0]), 3)
     0.3
     """
-    values, codes = as_vector("scores", scores), as_classes("labels", labels)
+    values, codes = as_vector("scores", scores), as_codes("labels", labels, at_least=2)
     check_same_length(scores=values, labels=codes)
     if codes.max() > 1:
         raise ValueError(f"labels has {codes.max() + 1} kinds; pass two, with and without the attribute")

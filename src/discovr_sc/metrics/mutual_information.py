@@ -6,8 +6,6 @@ information does not depend on units, and neither should its estimate. A jitter 
 in every call, breaks ties between duplicated points; constant columns are left to it and carry no information.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np
@@ -31,10 +29,8 @@ def knn_mutual_information(
 
     Parameters
     ----------
-    x
-        Continuous variable, shape (n,) or (n, d).
-    y
-        Continuous variable, shape (n,) or (n, d'), or labels, shape (n,).
+    x, y
+        Continuous variables, shapes (n,) or (n, d); y may also be labels, shape (n,).
     k
         Number of neighbours. Each label needs more than ``k`` rows.
     discrete
@@ -100,7 +96,7 @@ def knn_conditional_mutual_information(x: ArrayLike, y: ArrayLike, given: ArrayL
         raise ValueError("y holds labels and given is continuous; pass a continuous y, or labels in given")
     y, given = as_matrix("y", y), as_matrix("given", given)
     check_same_length(x=x, y=y, given=given)
-    return max(0.0, _frenzel_pompe(_prepare(x, 0), _prepare(y, 1), _prepare(given, 2), k))
+    return max(0.0, _ksg(_prepare(x, 0), _prepare(y, 1), k, _prepare(given, 2)))
 
 
 def _average_within(x: NDArray, y: NDArray, given: NDArray[np.intp], k: int) -> float:
@@ -118,10 +114,14 @@ def _average_within(x: NDArray, y: NDArray, given: NDArray[np.intp], k: int) -> 
     return float(total / len(given))
 
 
-def _ksg(x: NDArray, y: NDArray, k: int) -> float:
-    n = len(x)
-    radius = _kth_distance(np.hstack([x, y]), k)
-    return float(digamma(k) + digamma(n) - np.mean(digamma(_inside(x, radius)) + digamma(_inside(y, radius))))
+def _ksg(x: NDArray, y: NDArray, k: int, given: NDArray | None = None) -> float:
+    """Kraskov's estimator or, where a variable is given, Frenzel and Pompe's."""
+    if given is None:
+        radius = _kth_distance(np.hstack([x, y]), k)
+        return float(digamma(k) + digamma(len(x)) - np.mean(digamma(_inside(x, radius)) + digamma(_inside(y, radius))))
+    radius = _kth_distance(np.hstack([x, y, given]), k)
+    x_given, y_given = (digamma(_inside(np.hstack([part, given]), radius)) for part in (x, y))
+    return float(digamma(k) - np.mean(x_given + y_given - digamma(_inside(given, radius))))
 
 
 def _ross(x: NDArray, codes: NDArray[np.intp], k: int, extra: int) -> float:
@@ -136,13 +136,6 @@ def _ross(x: NDArray, codes: NDArray[np.intp], k: int, extra: int) -> float:
     neighbours = _inside(x, radius) + extra
     within = np.average(digamma(sizes), weights=sizes)
     return float(digamma(len(x)) + digamma(k) - within - np.mean(digamma(neighbours)))
-
-
-def _frenzel_pompe(x: NDArray, y: NDArray, given: NDArray, k: int) -> float:
-    radius = _kth_distance(np.hstack([x, y, given]), k)
-    x_given = _inside(np.hstack([x, given]), radius)
-    y_given = _inside(np.hstack([y, given]), radius)
-    return float(digamma(k) - np.mean(digamma(x_given) + digamma(y_given) - digamma(_inside(given, radius))))
 
 
 def _kth_distance(points: NDArray, k: int) -> NDArray:

@@ -8,8 +8,6 @@ where the product distribution is sampled by pairing each x with the y of anothe
 critic was neither trained nor selected on, so that overfitting lowers the estimate instead of raising it.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import NamedTuple
@@ -20,7 +18,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from .checks import as_classes, as_codes, as_matrix, check_same_length, is_discrete
+from .checks import as_codes, as_matrix, check_same_length, is_discrete
 
 _TRAIN, _VALIDATION = 0.5, 0.15  # shares of the rows; the rest is held out for the estimate
 _BATCH, _MIN_BATCHES = 1000, 10  # rows in a step at most, and steps in an epoch at least
@@ -77,7 +75,7 @@ def mine(
     groups = np.zeros(len(x), dtype=np.intp) if given is None else as_codes("given", given)
     if discrete is None:
         discrete = is_discrete(y)
-    target = _one_hot(as_classes("y", y)) if discrete else _standardise(as_matrix("y", y))
+    target = _one_hot(as_codes("y", y, at_least=2)) if discrete else _standardise(as_matrix("y", y))
     check_same_length(x=x, y=target, given=groups)
     smallest = int(np.bincount(groups).min())
     if smallest < _MIN_ROWS:

@@ -1,7 +1,5 @@
 """How near a predicted population of cells is to a real one."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +19,9 @@ class MeanScore(NamedTuple):
 
 
 def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None = None) -> MeanScore:
-    """Agreement of feature means over cells; the real ones must differ.
+    """Agreement of feature means over cells, (n, d) and (m, d); the real ones must differ.
 
-    Parameters
-    ----------
-    predicted, real
-        Cells by features, shapes (n, d) and (m, d).
-    features
-        Positions of the features to compare; all by default.
+    ``features`` are positions of those to compare; all by default.
 
     Examples
     --------
@@ -48,14 +41,8 @@ def energy_distance(x: ArrayLike, y: ArrayLike, *, max_cells: int = 1000, seed: 
     """Energy distance of two populations, 2 E|X - Y| - E|X - X'| - E|Y - Y'|, in the units of the features.
 
     Distances are Euclidean. Pairs of a cell with itself do not count, so that the estimate is 0 on average (and may be
-    negative) for two samples of one distribution.
-
-    Parameters
-    ----------
-    x, y
-        Cells by features, shapes (n, d) and (m, d), at least two cells each.
-    max_cells, seed
-        Compare a random sample of that many cells of each.
+    negative) for two samples of one distribution. Each is (n, d), of at least two cells; of more than ``max_cells`` a
+    random sample is compared.
 
     Examples
     --------

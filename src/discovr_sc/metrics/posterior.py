@@ -9,8 +9,6 @@ A model learns z and w only up to their signs: negating a latent and its decoder
 trained on. With ``align=True`` the functions below compare under the better of the two signs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -37,10 +35,8 @@ def delta_bayes(x: ArrayLike, y: ArrayLike, optimum: float, *, seed: int = 0) ->
     ----------
     x, y
         Latents or reconstructed data, shape (n,) or (n, d), and labels, shape (n,).
-    optimum
-        Accuracy of the Bayes classifier, a fraction in [0, 1].
-    seed
-        Seed of the split.
+    optimum, seed
+        Accuracy of the Bayes classifier, a fraction in [0, 1], and the seed of the split.
 
     Examples
     --------
@@ -53,8 +49,7 @@ def delta_bayes(x: ArrayLike, y: ArrayLike, optimum: float, *, seed: int = 0) ->
     x, codes = as_labelled(x, y, "y")
     if np.bincount(codes).min() < 2:
         raise ValueError("y has a label with a single row; each needs two, one to fit on and one to score on")
-    parts = train_test_split(x, codes, test_size=0.5, stratify=codes, random_state=seed)
-    x_train, x_test, y_train, y_test = parts
+    x_train, x_test, y_train, y_test = train_test_split(x, codes, test_size=0.5, stratify=codes, random_state=seed)
     # A collapsed latent leaves naive Bayes without a variance to divide by; all it can do is guess the majority.
     classifier = GaussianNB() if x_train.std(axis=0).any() else DummyClassifier(strategy="prior")
     return float(100 * abs(classifier.fit(x_train, y_train).score(x_test, y_test) - optimum))
@@ -63,12 +58,7 @@ def delta_bayes(x: ArrayLike, y: ArrayLike, optimum: float, *, seed: int = 0) ->
 def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
     """Root mean squared error, over all entries, between reconstructions from z alone and the true marginal.
 
-    Parameters
-    ----------
-    reconstruction
-        Reconstructions, any shape, in the units of the data.
-    target
-        What the label-averaged data look like, same shape and units.
+    The latter is what the label-averaged data look like; both are of one shape and in the units of the data.
 
     Examples
     --------
@@ -77,8 +67,7 @@ def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
     """
     reconstruction, target = np.asarray(reconstruction, dtype=float), np.asarray(target, dtype=float)
     if reconstruction.shape != target.shape or target.size == 0:
-        both = f"reconstruction has shape {reconstruction.shape} and target {target.shape}"
-        raise ValueError(f"{both}; pass arrays of one shape, not empty")
+        raise ValueError(f"reconstruction has shape {reconstruction.shape} and target {target.shape}; pass one shape")
     error = np.sqrt(np.mean((reconstruction - target) ** 2))
     if not np.isfinite(error):
         raise ValueError("reconstruction or target has NaN or infinite values; remove those rows first")
@@ -88,14 +77,8 @@ def marginal_rmse(reconstruction: ArrayLike, target: ArrayLike) -> float:
 def posterior_kl_z(loc: ArrayLike, scale: ArrayLike, x: ArrayLike, *, align: bool = True) -> float:
     """Mean over rows of KL(N(loc, scale^2) || p(z | x)) for the parametric model, in nats.
 
-    Parameters
-    ----------
-    loc, scale
-        Means and standard deviations of q(z | x), shape (n,) or (n, 1).
-    x
-        Observations, same shape.
-    align
-        Whether to take the better sign of z, one for all cells: a model learns it only up to its sign.
+    The arguments, shapes (n,) or (n, 1), are means and standard deviations of q(z | x), and observations; ``align`` is
+    whether to take the better sign of z, one for all cells, as a model learns it only up to its sign.
 
     Examples
     --------
@@ -128,12 +111,8 @@ def posterior_kl_w(
 
     Parameters
     ----------
-    loc, scale
-        Means and standard deviations of q(w | x, y), shape (n,) or (n, 1).
-    x
-        Observations, same shape.
-    y
-        Labels 0 and 1, shape (n,).
+    loc, scale, x, y
+        Means and standard deviations of q(w | x, y), observations, shapes (n,) or (n, 1), and labels 0 and 1, (n,).
     floor
         Lower bound on the log-density in nats, at most -10 so that it lies under the density's bulk.
     align
@@ -204,14 +183,8 @@ def sample_parametric_posterior(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw z and w, each (n,), from the parametric model's posteriors, independently of each other given x and y.
 
-    Parameters
-    ----------
-    x, y
-        Observations, shape (n,) or (n, 1), and labels 0 and 1, shape (n,).
-    truncated
-        Whether w follows p(w | x, y), the truth, or p(w | x), which ignores the label.
-    seed
-        Seed of the draws.
+    These are observations, shape (n,) or (n, 1), and labels 0 and 1, (n,). w follows p(w | x, y), the truth, or, not
+    truncated, p(w | x), which ignores the label.
 
     Examples
     --------

@@ -1,7 +1,5 @@
 """Can a label be read from an embedding? Classifiers fitted on some cells and scored on others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -65,17 +63,13 @@ def probe(
 
     Parameters
     ----------
-    x, labels
-        Embedding, shape (n,) or (n, d), and labels, shape (n,).
-    kind
-        The classifier.
+    x, labels, kind
+        Embedding, shape (n,) or (n, d), labels, shape (n,), and the classifier.
     train
         Cells to fit on: a boolean mask of shape (n,), or indices. The others are held out. By default a random 70 % of
         each label.
-    n_permutations, n_bootstrap
-        Numbers of random pairings and of bootstrap resamples, the latter within labels.
-    seed
-        Seed of the split, the classifier, the pairings and the resamples.
+    n_permutations, n_bootstrap, seed
+        Numbers of random pairings and of bootstrap resamples (within labels), and the seed of all that is random.
 
     Examples
     --------
@@ -105,11 +99,9 @@ def probe(
     cell_weights = 1 / (len(sizes) * sizes[truth])
     null = np.array([cell_weights @ (rng.permutation(predicted) == truth) for _ in range(n_permutations)])
     # A pairing that ties with the observed one must count; the slack is for sums taken in another order.
-    exceeding = int((null >= accuracy - 1e-12).sum())
-    p_value = (1 + exceeding) / (1 + n_permutations)
-    null_mean, null_high = float(null.mean()), float(np.percentile(null, _LEVEL))
-    sizes_of_split = len(fit_rows), len(test_rows)
-    return ProbeResult(accuracy, float(low), float(high), null_mean, null_high, p_value, kind, *sizes_of_split)
+    p_value = (1 + int((null >= accuracy - 1e-12).sum())) / (1 + n_permutations)
+    of_null = float(null.mean()), float(np.percentile(null, _LEVEL)), p_value
+    return ProbeResult(accuracy, float(low), float(high), *of_null, kind, len(fit_rows), len(test_rows))
 
 
 def best_probe(x: ArrayLike, labels: ArrayLike, *, kinds: Sequence[Kind] = _KINDS, **settings: Any) -> ProbeResult:
@@ -119,12 +111,10 @@ def best_probe(x: ArrayLike, labels: ArrayLike, *, kinds: Sequence[Kind] = _KIND
 
     Parameters
     ----------
-    x, labels
-        As for :func:`probe`.
     kinds
         The classifiers to try; the earlier wins where several are as accurate.
-    **settings
-        Further arguments of :func:`probe`.
+    x, labels, **settings
+        Arguments of :func:`probe`.
 
     Examples
     --------
@@ -156,8 +146,7 @@ def _split(codes: Codes, train: ArrayLike | None, seed: int) -> tuple[Codes, Cod
     fit_rows = np.unique(fit_rows)
     test_rows = np.setdiff1d(rows, fit_rows)
     for where, part, least in (("to fit on", fit_rows, 2), ("held out", test_rows, 1)):
-        fewest = int(np.bincount(codes[part], minlength=codes.max() + 1).min())
-        if fewest < least:
+        if (fewest := int(np.bincount(codes[part], minlength=codes.max() + 1).min())) < least:
             found = f"labels has a label with {fewest} cells {where}, where each needs {least}"
             raise ValueError(f"{found}; change train, or merge or drop rare labels")
     return fit_rows, test_rows
@@ -169,11 +158,10 @@ def _predict(kind: Kind, x: NDArray, codes: Codes, unseen: NDArray, seed: int) -
         neighbours = KNeighborsClassifier(n_neighbors=min(_NEIGHBOURS, len(x))).fit(x, codes)
         # Neighbours take no weights; votes divided by the labels' sizes amount to the same.
         return np.argmax(neighbours.predict_proba(unseen) / np.bincount(codes), axis=1)
-    if kind == "linear":
-        classifier = LogisticRegression(max_iter=1000)
-    elif kind == "boosting":
+    classifiers = {
+        "linear": LogisticRegression(max_iter=1000),
         # By default early stopping would set in, and change the probe, at 10,000 cells.
-        classifier = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
-    else:
-        classifier = MLPClassifier((64, 64), learning_rate_init=3e-3, early_stopping=True, random_state=seed)
-    return classifier.fit(x, codes, sample_weight=compute_sample_weight("balanced", codes)).predict(unseen)
+        "boosting": HistGradientBoostingClassifier(early_stopping=False, random_state=seed),
+        "mlp": MLPClassifier((64, 64), learning_rate_init=3e-3, early_stopping=True, random_state=seed),
+    }
+    return classifiers[kind].fit(x, codes, sample_weight=compute_sample_weight("balanced", codes)).predict(unseen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, fields
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
@@ -20,18 +21,22 @@ from scvi.data.fields import (
 )
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import check_query, check_setup, check_whole_number, fingerprint
+from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
-from discovr_sc.model.fields import ConditionField, TensorField
-from discovr_sc.model.minified import MinifiedMixin
+from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
+from discovr_sc.model.stored import StoredModel
+from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
-from discovr_sc.settings import CELLS_TO_SEE, PAPER, Weights, paper_settings
+from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
+#: Shown as scvi-tools shows its own messages.
+logger = logging.getLogger("scvi").getChild("discovr_sc")
 
-class DisentangledModel(MinifiedMixin):
+
+class DisentangledModel(StoredModel):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]
@@ -81,6 +86,7 @@ class DisentangledModel(MinifiedMixin):
         condition_key: str | list[str],
         *,
         unlabeled_category: str | None = None,
+        cell_type_key: str | None = None,
         layer: str | None = None,
         batch_key: str | None = None,
         size_factor_key: str | None = None,
@@ -103,6 +109,10 @@ class DisentangledModel(MinifiedMixin):
             Label of cells whose condition is unknown; with it, missing labels are unknown, too. Such cells are trained
             on with the terms that do not need a condition, log p(x | z) and KL(q(z | x) || p(z)), which only DISCOVR
             has. In a query missing labels are unknown in any case.
+        cell_type_key
+            Column of ``obs`` with cell types, missing (NaN) where they are not known; DISCOVR alone uses it. z is then
+            made independent of the condition *within* types, and types lie apart in z. Without it, the model finds
+            kinds of cells by itself. A query needs no types.
         layer
             Layer with the counts; ``X`` by default.
         batch_key
@@ -152,6 +162,8 @@ class DisentangledModel(MinifiedMixin):
             CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical_covariate_keys),
             NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous_covariate_keys),
         ]
+        if cell_type_key is not None:
+            fields.append(CellTypeField(CELL_TYPE_SLOT, cell_type_key))
         if minify_type(adata) is not None:
             fields += cls._get_fields_for_adata_minification(minify_type(adata))
         manager = AnnDataManager(fields=fields, setup_method_args=setup_method_args)
@@ -231,12 +243,14 @@ class DisentangledModel(MinifiedMixin):
             n_batch=self.summary_stats.n_batch,
             n_cats_per_cov=self._n_cats_per_cov(),
             n_continuous_cov=self.summary_stats.get("n_extra_continuous_covs", 0),
+            n_cell_types=self.summary_stats.get(f"n_{CELL_TYPE_SLOT}", 0),
             condition_probs=None if adata is None else self._condition_frequencies(),
             data_scale=data_scale,
         )
         self.module.minified_data_type = self.minified_data_type
         if adata is not None:
             self.check_values(adata)
+            self.check_own_data()
         self._model_summary_string = (
             f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
             f"({', '.join(map(str, self.conditions))}) with "
@@ -244,6 +258,9 @@ class DisentangledModel(MinifiedMixin):
         )
         if isinstance(settings.get("weights"), Weights):
             settings["weights"] = asdict(settings["weights"])  # saved models hold plain values
+        if chosen.n_latent_w is None:
+            settings["n_latent_w"] = self.module.n_latent_w  # kept where conditions are added
+            logger.info(f"{self.summary_stats.n_labels} conditions: w has {self.module.n_latent_w} dimensions.")
         self.init_params_ = self._get_init_params(locals())
 
     def _state_registry(self, key: str) -> dict:
@@ -310,8 +327,10 @@ class DisentangledModel(MinifiedMixin):
         >>> len(model.history_["validation_loss"])
         2
         """
-        if batch_size < 2:
-            raise ValueError(f"batch_size={batch_size}; a step needs at least 2 cells.")
+        check_whole_number("batch_size", batch_size, at_least=2)
+        for argument, low in (("train_size", 0.0), ("validation_size", -1e-9)):
+            if kwargs.get(argument) is not None:
+                check_number(argument, kwargs[argument], above=low, below=1 + 1e-9)
         if max_epochs is not None:
             check_whole_number("max_epochs", max_epochs, at_least=1)
         if self.minified_data_type is not None:
@@ -321,10 +340,12 @@ class DisentangledModel(MinifiedMixin):
                 f"adata has cells of unknown condition; {type(self).__name__} has no likelihood of x given z alone to "
                 "train on them. Drop these cells."
             )
+        self.check_own_data()
         monitor = "validation_loss" if self.module.adversary is None else "loss_without_adversary_validation"
         defaults = {"early_stopping_monitor": monitor, "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
-            max_epochs = int(np.clip(round(CELLS_TO_SEE / self.adata.n_obs), 10, 400))
+            max_epochs = default_epochs(self.adata.n_obs)
+            logger.info(f"{self.adata.n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
         with training_only(self.module, self.trainable_):
@@ -341,13 +362,14 @@ class DisentangledModel(MinifiedMixin):
 
         The history then has what a fresh probe reads where the adversary looked, ``fresh_probe_<place>``.
         """
+        self._weights_are_checked = False
         if self.adata is None:
             self.module.fit_condition_means(datamodule.train_dataloader())
             return
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
-        self.trained_on_ = fingerprint(self.adata)
+        self.trained_on_ = self.own_fingerprint()
         if isinstance(self.history_, dict) and "train_loss" in self.history_:
             last = self.history_["train_loss"].index[-1:]
             for place, accuracy in report.fresh_probes(self).items():

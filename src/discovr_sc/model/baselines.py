@@ -1,7 +1,5 @@
 """The methods that the paper compares DisCoVR with, under DISCOVR's API."""
 
-from __future__ import annotations
-
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import CCVAEModule, CSVAEModule, CVAEModule, DIVAModule, HCSVAEModule
 
@@ -22,6 +20,20 @@ class Baseline(DisentangledModel):
         with all. By default the paper's, for counts those of its single-cell experiment.
     registry
         For scvi-tools, when a model is loaded without data.
+
+    Examples
+    --------
+    >>> from discovr_sc import CCVAE, CSVAE, CVAE, DIVA, HCSVAE
+    >>> for method, settings in [(CSVAE, {}), (HCSVAE, {"n_latent_u": 5}), (DIVA, {}), (CCVAE, {}), (CVAE, {})]:
+    ...     method.setup_anndata(adata, condition_key="condition")
+    ...     model = method(adata, **settings)
+    ...     model.train(max_epochs=1, enable_progress_bar=False)
+    ...     print(method.__name__, model.get_latent_representation(kind="z").shape)
+    CSVAE (200, 10)
+    HCSVAE (200, 10)
+    DIVA (200, 10)
+    CCVAE (200, 10)
+    CVAE (200, 10)
     """
 
 
@@ -29,15 +41,6 @@ class CSVAE(Baseline):
     """Conditional subspace VAE. See :class:`Baseline` for arguments.
 
     Without its adversary, as in the paper's "No Adv.", it is ``CSVAE.paper(adata, experiment, method="csvae-noadv")``.
-
-    Examples
-    --------
-    >>> from discovr_sc import CSVAE
-    >>> CSVAE.setup_anndata(adata, condition_key="condition")
-    >>> model = CSVAE(adata)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> model.get_latent_representation(kind="z").shape
-    (200, 10)
     """
 
     _module_cls = CSVAEModule
@@ -45,34 +48,14 @@ class CSVAE(Baseline):
 
 
 class HCSVAE(Baseline):
-    """CSVAE with one more latent level; takes ``n_latent_u``. See :class:`Baseline` for the other arguments.
-
-    Examples
-    --------
-    >>> from discovr_sc import HCSVAE
-    >>> HCSVAE.setup_anndata(adata, condition_key="condition")
-    >>> model = HCSVAE(adata, n_latent_u=5)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> model.get_latent_representation(kind="zw").shape
-    (200, 12)
-    """
+    """CSVAE with one more latent level; takes ``n_latent_u``. See :class:`Baseline` for the other arguments."""
 
     _module_cls = HCSVAEModule
     _paper_name = "hcsvae"
 
 
 class DIVA(Baseline):
-    """Domain-invariant VAE. See :class:`Baseline` for arguments.
-
-    Examples
-    --------
-    >>> from discovr_sc import DIVA
-    >>> DIVA.setup_anndata(adata, condition_key="condition")
-    >>> model = DIVA(adata)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> model.get_latent_representation(kind="w").shape
-    (200, 2)
-    """
+    """Domain-invariant VAE. See :class:`Baseline` for arguments."""
 
     _module_cls = DIVAModule
     _paper_name = "diva"
@@ -81,19 +64,7 @@ class DIVA(Baseline):
 
 
 class CCVAE(Baseline):
-    """Characteristic-capturing VAE; takes ``prior_z`` and ``n_classifier_samples``.
-
-    See :class:`Baseline` for the other arguments.
-
-    Examples
-    --------
-    >>> from discovr_sc import CCVAE
-    >>> CCVAE.setup_anndata(adata, condition_key="condition")
-    >>> model = CCVAE(adata, n_classifier_samples=10)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> model.get_normalized_expression(kind="marginal").shape
-    (200, 50)
-    """
+    """Characteristic-capturing VAE; takes ``prior_z`` and ``n_classifier_samples``, and what :class:`Baseline` does."""
 
     _module_cls = CCVAEModule
     _paper_name = "ccvae"
@@ -101,17 +72,7 @@ class CCVAE(Baseline):
 
 
 class CVAE(Baseline):
-    """Conditional VAE: it has no w. See :class:`Baseline` for arguments, of which ``n_latent_w`` has no effect.
-
-    Examples
-    --------
-    >>> from discovr_sc import CVAE
-    >>> CVAE.setup_anndata(adata, condition_key="condition")
-    >>> model = CVAE(adata)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> model.get_latent_representation().shape
-    (200, 10)
-    """
+    """Conditional VAE: it has no w. See :class:`Baseline` for arguments, of which ``n_latent_w`` has no effect."""
 
     _module_cls = CVAEModule
     latents = ("z",)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from itertools import product
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from scipy.sparse import issparse
 from scvi import REGISTRY_KEYS, settings
 
-from discovr_sc._scvi import is_count_matrix
-from discovr_sc.errors import InputTypeError, MissingKeyError
+from discovr_sc.errors import InputError, InputTypeError, MissingKeyError
 from discovr_sc.model.conditions import condition_keys, conditions_of, known_conditions
+from discovr_sc.model.values import check_finite
 
 #: A column of that many different floats is a measurement, not a condition.
 MANY_NUMBERS = 20
+#: That many conditions with so few cells each are hardly meant.
+MANY_CONDITIONS, FEW_CELLS = 10, 10
 #: Cells from which a trained model can learn a new condition.
 MIN_NEW_CELLS = 20
 
@@ -29,6 +29,7 @@ def check_setup(adata: AnnData, arguments: dict[str, Any]) -> None:
     """Check an AnnData that is to be trained on; ``arguments`` are those of ``setup_anndata``."""
     check_condition(adata, arguments["condition_key"], arguments.get("unlabeled_category"))
     _check_covariates(adata, arguments)
+    _check_told_apart(adata, arguments)
     check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
 
 
@@ -37,6 +38,8 @@ def check_query(
 ) -> None:
     """Check an AnnData that a trained model is asked about, against the registry of its training data."""
     arguments = registry["setup_args"]
+    if adata.n_obs == 0:
+        raise InputError("adata has no cells; give at least one.")
     states = {key: field["state_registry"] for key, field in registry["field_registries"].items()}
     if arguments["tensor_key"] is None:
         check_genes(adata, states[REGISTRY_KEYS.X_KEY]["column_names"])
@@ -120,6 +123,11 @@ def find_data(adata: AnnData, layer: str | None, tensor_key: str | None) -> tupl
 
 def check_condition(adata: AnnData, condition_key: str | Sequence[str], unlabeled_category: str | None = None) -> None:
     """Raise where a column, or several together, cannot serve as the condition."""
+    is_list = isinstance(condition_key, list | tuple) and all(isinstance(key, str) for key in condition_key)
+    if not (isinstance(condition_key, str) or is_list):
+        raise InputTypeError(
+            f"condition_key={condition_key!r}; give the name of a column of adata.obs, or a list of names."
+        )
     keys = condition_keys(condition_key)
     if not keys:
         raise ValueError("condition_key is an empty list; name at least one column of adata.obs.")
@@ -133,6 +141,9 @@ def check_condition(adata: AnnData, condition_key: str | Sequence[str], unlabele
                 f"condition_key {key!r} holds {values.nunique()} different numbers; conditions are categories: cut the "
                 "column into groups, or give another."
             )
+        _check_labels(values, key, "condition_key")
+        if pd.api.types.is_float_dtype(values) and (values.dropna() % 1 != 0).any():
+            _say(f"condition_key {key!r} holds fractional numbers; each of the {values.nunique()} is a condition.")
     of_cells, _ = conditions_of(adata.obs, condition_key, unlabeled_category)
     n_missing = int(of_cells.isna().sum())
     if n_missing and unlabeled_category is None:
@@ -152,10 +163,49 @@ def check_condition(adata: AnnData, condition_key: str | Sequence[str], unlabele
             f"condition_key {condition_key!r} has one cell only of {counts.idxmin()!r}; drop it, or join it to another "
             "condition."
         )
+    if len(counts) >= MANY_CONDITIONS and counts.median() < FEW_CELLS:
+        _say(
+            f"condition_key {condition_key!r} has {len(counts)} conditions, half of them with {counts.median():g} "
+            "cells or fewer: too few to learn what a condition changes. Is it the right column?"
+        )
+
+
+def _check_labels(values: pd.Series, key: str, argument: str) -> None:
+    """Raise where labels are of types that would be mixed up, or could not be saved."""
+    labels = values.cat.categories if isinstance(values.dtype, pd.CategoricalDtype) else values.dropna().unique()
+    kinds = {bool if isinstance(x, bool | np.bool_) else str if isinstance(x, str) else Real for x in labels}
+    strange = [x for x in labels if not isinstance(x, str | Real | np.bool_)]
+    if strange or len(kinds) > 1:
+        has = f"the label {strange[0]!r}, a {type(strange[0]).__name__}" if strange else "labels of several types"
+        raise InputTypeError(f"{argument} {key!r} has {has}; use adata.obs[{key!r}].astype(str).")
+
+
+def _check_told_apart(adata: AnnData, arguments: dict[str, Any]) -> None:
+    """Raise where a batch or covariate is the condition under another name."""
+    of_cells, _ = conditions_of(adata.obs, arguments["condition_key"], arguments.get("unlabeled_category"))
+    for argument in ("batch_key", "categorical_covariate_keys"):
+        keys = arguments[argument] or []
+        for key in [keys] if isinstance(keys, str) else keys:
+            pairs = pd.DataFrame(
+                {"condition": of_cells.astype(object), "other": adata.obs[key].astype(object)}
+            ).dropna()
+            n_pairs = len(pairs.drop_duplicates())
+            if n_pairs > 1 and n_pairs == pairs["condition"].nunique() == pairs["other"].nunique():
+                raise InputError(
+                    f"{argument} {key!r} is the condition under other names: decoders that see it beside z cannot "
+                    f"average the condition out. Leave it out of {argument}."
+                )
+
+
+def _say(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=settings.warnings_stacklevel)
 
 
 def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
     """Batch, covariates and size factors: there, complete, and numbers where numbers are needed."""
+    for argument in ("batch_key", "size_factor_key", "layer", "tensor_key"):
+        if not isinstance(arguments.get(argument), str | None):
+            raise InputTypeError(f"{argument}={arguments[argument]!r}; give one name.")
     for argument, condition in product(
         ("batch_key", "categorical_covariate_keys"), condition_keys(arguments["condition_key"])
     ):
@@ -176,6 +226,7 @@ def _check_covariates(adata: AnnData, arguments: dict[str, Any]) -> None:
         for key in keys:
             if adata.obs[key].isna().any():
                 raise ValueError(f"{argument} {key!r} has missing values; fill them in or drop these cells.")
+            _check_labels(adata.obs[key], key, argument)
     for argument, keys in {"size_factor_key": size_factor, "continuous_covariate_keys": continuous}.items():
         check_columns(adata, keys, argument)
         for key in keys:
@@ -233,67 +284,29 @@ def check_genes(adata: AnnData, expected: Sequence[str]) -> None:
 
 
 def check_gene_list(genes: Sequence[str], known: Sequence[str]) -> None:
-    """Raise where a gene is not one of the model's."""
+    """Raise where a gene is not one of the model's, or is named twice."""
+    if isinstance(genes, str):
+        raise InputTypeError(f"gene_list={genes!r} is one string; give a list, [{genes!r}].")
+    if len(genes) == 0 or len(set(genes)) < len(genes):
+        raise InputError(
+            f"gene_list={list(genes)} {'names a gene twice' if len(genes) else 'is empty'}; name genes once."
+        )
     unknown = pd.Index(genes).difference(pd.Index(known))
     if len(unknown):
         raise ValueError(f"gene_list has {unknown[0]!r}, which is not among the model's {len(known)} genes.")
 
 
-def check_finite(matrix, place: str) -> None:
-    """Raise where values are missing or infinite; data on disk are not read for this."""
-    values = _values_in_memory(matrix)
-    if values is None:
-        return
-    n_bad = values.size - int(np.isfinite(values).sum())
-    if n_bad:
-        raise ValueError(f"{place} has {n_bad} values that are not finite (NaN or infinite); remove or fill them.")
-
-
-def check_counts(matrix, place: str) -> None:
-    """Raise where the values cannot be counts; warn where they are not whole numbers, as scvi-tools does."""
-    values = _values_in_memory(matrix)
-    if values is not None:
-        if values.size and values.min() < 0:
-            raise ValueError(
-                f"{place} has negative values (the smallest is {values.min():.4g}), but likelihoods 'zinb' and 'nb' "
-                "are of counts; give raw counts (see layer=...), or likelihood='gaussian'."
-            )
-        empty = np.flatnonzero(np.asarray(matrix.sum(axis=1)).ravel() == 0)
-        if len(empty):
-            raise ValueError(
-                f"{place} has {len(empty)} cells with no counts (the first is row {empty[0]}); remove them, in "
-                "adata.X with scanpy.pp.filter_cells(adata, min_counts=1)."
-            )
-    if not is_count_matrix(matrix):
-        warnings.warn(
-            f"{place} does not contain unnormalized count data. Are you sure this is what you want? Give raw counts "
-            "(see layer=...), or likelihood='gaussian'.",
-            UserWarning,
-            stacklevel=settings.warnings_stacklevel,
-        )
-
-
-def check_unit_interval(matrix, place: str) -> None:
-    """Raise where values lie outside of [0, 1]."""
-    values = _values_in_memory(matrix)
-    if values is not None and values.dtype != np.uint8 and (values.min() < 0 or values.max() > 1):
-        raise ValueError(
-            f"{place} has values from {values.min():.4g} to {values.max():.4g}, but likelihoods 'bernoulli' and "
-            "'image-gaussian' take values in [0, 1] (or bytes); rescale them, or use likelihood='gaussian'."
-        )
-
-
-def _values_in_memory(matrix) -> np.ndarray | None:
-    """The values of an array, for a sparse one those that it stores; None where they are on disk."""
-    if issparse(matrix):
-        return matrix.data
-    return matrix if isinstance(matrix, np.ndarray) else None
-
-
 def check_whole_number(argument: str, value: int, *, at_least: int) -> None:
     """Raise unless an argument is a whole number that is large enough."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
-        raise ValueError(f"{argument}={value}; give a whole number of at least {at_least}.")
+        raise InputError(f"{argument}={value!r}; give a whole number of at least {at_least}.")
+
+
+def check_number(argument: str, value: Any, *, above: float, below: float = np.inf) -> None:
+    """Raise unless an argument is a finite number between two."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not above < value < below:
+        most = f" and below {below:g}" if below < np.inf else ""
+        raise InputError(f"{argument}={value!r}; give a finite number above {above:g}{most}.")
 
 
 def check_names(function: str, arguments: Iterable[str], known: Sequence[str]) -> None:
@@ -301,8 +314,3 @@ def check_names(function: str, arguments: Iterable[str], known: Sequence[str]) -
     for name in arguments:
         if name not in known:
             raise TypeError(f"{function} does not take {name!r}; beside those of its signature it takes {list(known)}.")
-
-
-def fingerprint(adata: AnnData) -> str:
-    """A hash of the cells' names and their order."""
-    return hashlib.sha256("\n".join(adata.obs_names).encode()).hexdigest()

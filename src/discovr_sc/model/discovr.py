@@ -1,7 +1,5 @@
 """DisCoVR, the model."""
 
-from __future__ import annotations
-
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.module import DISCOVRModule
 from discovr_sc.settings import COUNT_PLAN, VECTOR_PLAN
@@ -14,26 +12,21 @@ class DISCOVR(DisentangledModel):
     ----------
     adata
         An AnnData that :meth:`setup_anndata` has seen.
-    n_latent_z
-        Dimensions of z, what all conditions share.
-    n_latent_w
-        Dimensions of w, what a condition changes; 4 or more for many conditions.
+    n_latent_z, n_latent_w
+        Dimensions of z, what all conditions share, and of w, what a condition changes; 4 or more for many conditions.
     likelihood
         ``"zinb"`` or ``"nb"`` for counts, ``"gaussian"``, or ``"image-gaussian"`` or ``"bernoulli"`` for values in
         [0, 1].
     network
         ``"mlp"`` for vectors, ``"cnn"`` for images (the paper's for coloured MNIST), ``"larsen"`` for images whose
         height and width are multiples of 8 (those of Larsen et al. 2016 for faces).
-    n_hidden
-        Width of the hidden layers of encoders and decoders.
-    n_layers
-        Number of hidden layers.
+    n_hidden, n_layers
+        Width and number of the hidden layers of encoders and decoders.
     dropout_rate
         Dropout in the encoders.
-    use_batch_norm
-        Batch normalisation in encoders and decoders.
-    classifier_batch_norm
-        Batch normalisation in the fully connected layers of classifiers, the adversary's among them.
+    use_batch_norm, classifier_batch_norm
+        Batch normalisation in encoders and decoders, and in the fully connected layers of classifiers, the adversary's
+        among them.
     channels
         Widths of the convolutions, four for ``"cnn"`` and three for ``"larsen"``; None takes the paper's.
     dispersion

@@ -80,6 +80,37 @@ class ConditionField(CategoricalObsField):
         return found
 
 
+class CellTypeField(CategoricalObsField):
+    """Cell types, which may be missing (-1) for some cells in training and for all in a query."""
+
+    UNKNOWN = -1
+
+    def validate_field(self, adata: AnnData) -> None:
+        """A query need not have the column; that of the training is checked before anything is registered."""
+
+    def register_field(self, adata: AnnData) -> dict:
+        """Register the types that occur."""
+        types = adata.obs[self._original_attr_key].astype("category").cat.remove_unused_categories()
+        adata.obs[self.attr_key] = types.cat.codes
+        return {
+            self.CATEGORICAL_MAPPING_KEY: types.cat.categories.to_numpy(copy=True),
+            self.ORIGINAL_ATTR_KEY: self._original_attr_key,
+        }
+
+    def transfer_field(self, state_registry: dict, adata_target: AnnData, **kwargs) -> dict:
+        """Transfer the field to a query, where types that the model does not know are unknown."""
+        known = state_registry[self.CATEGORICAL_MAPPING_KEY]
+        if self._original_attr_key in adata_target.obs:
+            adata_target.obs[self.attr_key] = pd.Categorical(adata_target.obs[self._original_attr_key], known).codes
+        else:
+            adata_target.obs[self.attr_key] = np.full(adata_target.n_obs, self.UNKNOWN)
+        return dict(state_registry)
+
+    def get_summary_stats(self, state_registry: dict) -> dict:
+        """The number of types."""
+        return {self.count_stat_key: len(state_registry[self.CATEGORICAL_MAPPING_KEY])}
+
+
 class TensorField(ObsmField):
     """An array of any shape in ``obsm``; remembers the shape of one observation and how it is stored."""
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_matrix
 from scvi import REGISTRY_KEYS, settings
 from scvi.model.base import ArchesMixin, BaseMinifiedModeModelClass, RNASeqMixin, UnsupervisedTrainingMixin, VAEMixin
 from torch import Tensor
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.model.checks import check_counts, check_query, check_unit_interval, find_data, fingerprint
+from discovr_sc.errors import InputTypeError
+from discovr_sc.model.checks import check_query, check_whole_number, find_data
 from discovr_sc.model.conditions import CONDITION_SLOT, JOINT_COLUMN, condition_keys, known_conditions
+from discovr_sc.model.fingerprints import check_unchanged, differences, fingerprint
+from discovr_sc.model.values import check_counts, check_unit_interval, row_numbers
+from discovr_sc.module.noise import LATENTS, noise_of, with_keys
 from discovr_sc.module.skeleton import DisentangledModule
+from discovr_sc.train.divergence import check_finite_state
 
 #: Numbers that a pass without gradients may hold of the data: small batches cost more to fetch than to encode.
 NUMBERS_PER_PASS = 2_000_000
@@ -43,9 +48,14 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     #: Settings of the training plan that the model takes in place of the plan's own.
     plan_defaults_: dict[str, Any]
     #: Fingerprint of the data of the last training; None before, and where they came from a datamodule.
-    trained_on_: str | None
+    trained_on_: dict[str, str] | None
     #: What training may change, where a trained model was extended; None is all. See module/surgery.py.
     trainable_: dict[str, Tensor | None] | None
+
+    #: The model's AnnData and its fingerprint, when the model was given it.
+    _given: tuple[AnnData, dict[str, str]] | None = None
+    #: Whether the weights are known to be finite; training changes them.
+    _weights_are_checked = False
 
     # Conditions --------------------------------------------------------------------------------------------------
 
@@ -95,7 +105,22 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
 
     def has_training_data(self) -> bool:
         """Whether the model's data are those that it was trained on."""
-        return self.adata is not None and self.trained_on_ == fingerprint(self.adata)
+        if self.adata is None or self.trained_on_ is None:
+            return False
+        return not differences(self.own_fingerprint(), self.trained_on_)
+
+    def own_fingerprint(self) -> dict[str, str]:
+        """Fingerprint of the model's data, of the names alone where the counts are gone."""
+        return fingerprint(self.adata, None if self.minified_data_type else self.registry["setup_args"])
+
+    def check_own_data(self) -> None:
+        """Raise where the model's AnnData is not as it was when the model was given it."""
+        if self.adata is None or self.minified_data_type is not None:
+            return
+        if self._given is None or self._given[0] is not self.adata:
+            self._given = self.adata, self.own_fingerprint()
+        else:
+            check_unchanged(self.own_fingerprint(), self._given[1])
 
     def training_cells(self) -> np.ndarray:
         """Rows of the training cells, or of all cells of the model's data where these are others."""
@@ -114,16 +139,24 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         *,
         n_samples: int = 1,
         sparse: bool = False,
+        seed: int | None = None,
     ) -> Iterable[Tensors]:
-        """Mini-batches so small that ``n_samples`` can be decoded at once; with ``sparse``, sparse rows stay sparse."""
+        """Mini-batches so small that ``n_samples`` can be decoded at once; with ``sparse``, sparse rows stay sparse.
+
+        With a ``seed``, what is drawn for a cell depends on its name, and not on the cells beside it.
+        """
+        if batch_size is not None:
+            check_whole_number("batch_size", batch_size, at_least=1)
         adata = self.validate(adata)
+        rows = row_numbers(indices, adata.n_obs)
         data = self.get_anndata_manager(adata, required=True).get_from_registry(REGISTRY_KEYS.X_KEY)
-        return self._make_data_loader(
+        batches = self._make_data_loader(
             adata=adata,
-            indices=indices,
+            indices=rows,
             batch_size=batch_size or self.cells_per_pass(n_samples),
-            load_sparse_tensor=sparse and isinstance(data, csr_matrix | csr_array),
+            load_sparse_tensor=sparse and isinstance(data, csr_matrix),
         )
+        return batches if seed is None else with_keys(batches, adata.obs_names[rows], seed)
 
     def cells_per_pass(self, n_samples: int) -> int:
         """How many cells a mini-batch has by default."""
@@ -136,7 +169,7 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         """Inputs of the module's inference, unknown conditions drawn, and its outputs: posteriors and samples."""
         tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
         inputs = self.module.inference_input(tensors)
-        return inputs, self.module.inference(**inputs, n_samples=n_samples)
+        return inputs, self.module.inference(**inputs, n_samples=n_samples, generator=noise_of(tensors, LATENTS))
 
     @torch.inference_mode()
     def decode(self, tensors: Tensors, n_samples: int, kind: ReconstructionKind, use_mean: bool = False):
@@ -148,6 +181,19 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
             compute_loss=False,
         )
         return outputs["px"]
+
+    @torch.inference_mode()
+    def decode_each(
+        self, tensors: Tensors, n_samples: int, kind: ReconstructionKind, batches: Sequence[int | None] = (None,)
+    ) -> Iterator[Any]:
+        """What cells are decoded to from posterior samples, one sample (and batch to decode in) at a time: p(x | .)."""
+        tensors = {key: value.to(self.module.device) for key, value in tensors.items()}
+        _, q = self.infer(tensors, n_samples)
+        given = self.module.given(tensors)
+        for sample in range(n_samples):
+            of_sample = {latent: q[latent][sample] if n_samples > 1 else q[latent] for latent in ("z", "w")}
+            for batch in batches:
+                yield self.module.generative(q | of_sample, given, transform_batch=batch, kind=kind)["px"]
 
     def decoding(self, kind: ReconstructionKind) -> RNASeqMixin:
         """The model's view for scvi-tools' own methods, where they are to decode one kind of reconstruction."""
@@ -161,8 +207,11 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     # Checks ------------------------------------------------------------------------------------------------------
 
     def check_trained(self) -> None:
-        """Raise unless the model is trained."""
+        """Raise unless the model is trained, to weights that are finite."""
         self._check_if_trained(warn=False)
+        if not self._weights_are_checked:
+            check_finite_state(self.module)
+            self._weights_are_checked = True
 
     def check_not_minified(self, method: str) -> None:
         """Raise where a method would need the counts of a model that answers from the latents it has kept."""
@@ -202,6 +251,8 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     def _validate_anndata(self, adata: AnnData | None = None, copy_if_view: bool = True) -> AnnData:
         if adata is None and self.adata is None:
             raise ValueError("The model was loaded without data; pass adata.")
+        if not isinstance(adata, AnnData | None):
+            raise InputTypeError(f"adata is a {type(adata).__name__}; give an AnnData, see anndata.read_h5ad.")
         if adata is not None and adata is not self.adata:
             check_query(adata, self.registry)
             self.check_values(adata)
@@ -210,6 +261,8 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
                     "The model's own data are minified, so it takes minified data only; load it with adata=False to "
                     "ask about other cells."
                 )
+        else:
+            self.check_own_data()
         has_own_data = self.adata is not None
         adata = super()._validate_anndata(adata, copy_if_view)
         if not has_own_data:
@@ -217,13 +270,13 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
             self._adata = None
         return adata
 
-    def _make_data_loader(self, adata, *args, **kwargs):
+    def _make_data_loader(self, adata, indices=None, *args, **kwargs):
         if self.minified_data_type is None and minify_type(adata) is not None:
             raise ValueError(
                 "adata is minified: it has latents in place of counts, and this model would encode zeros. Load the "
                 "model with it, load(folder, adata), or pass cells with counts."
             )
-        return super()._make_data_loader(adata, *args, **kwargs)
+        return super()._make_data_loader(adata, row_numbers(indices, adata.n_obs), *args, **kwargs)
 
     def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
         return {"transform_batch": batch, "kind": "full"}

@@ -11,13 +11,22 @@ from torch.nn.functional import one_hot
 
 from discovr_sc.settings import BANDWIDTHS
 
+#: What a denominator is at least.
+SMALLEST = 1e-6
 
-def mmd(z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = BANDWIDTHS) -> Tensor:
+
+def mmd(
+    z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = BANDWIDTHS, shares: Tensor | None = None
+) -> Tensor:
     """Squared maximum mean discrepancy between each condition's z and that of all others, a scalar.
 
     The unbiased estimate with a Gaussian kernel averaged over several bandwidths, averaged over the conditions by their
     share of the cells. Bandwidths are fixed on the scale of the prior of z: relative to z's own scale, z would inflate
     to escape the kernel. It is 0 in expectation where z does not depend on the condition, and may be negative.
+
+    Where conditions have different shares of the kinds of cells, cells have overlap weights (Li, Morgan and Zaslavsky
+    2018): a cell of the condition weighs the others' share of its kind, and the other way round. So every kind has the
+    same mass on both sides, and one that a side lacks has none.
 
     Parameters
     ----------
@@ -29,21 +38,68 @@ def mmd(z: Tensor, y: Tensor, n_conditions: int, bandwidths: Sequence[float] = B
         Number of conditions, K.
     bandwidths
         Squared, relative to the mean squared distance of two draws from N(0, I).
+    shares
+        Shares of the conditions among cells of the same kind as each cell, ``(n, K)``; None where all cells are of one.
     """
-    squared_norms = z.square().sum(-1)
-    squared_distances = (squared_norms.unsqueeze(0) + squared_norms.unsqueeze(1) - 2 * z @ z.T).clamp(min=0)
     scale = 2.0 * z.shape[-1]
-    kernels = [torch.exp(-squared_distances / (width * scale)) for width in bandwidths]
+    distances = squared_distances(z)
+    kernels = [torch.exp(-distances / (width * scale)) for width in bandwidths]
     kernel = functools.reduce(torch.add, kernels) / len(bandwidths)
     kernel = kernel - torch.diag(kernel.diagonal())  # a cell says nothing about its distance to itself
 
-    inside = one_hot(y, n_conditions).to(z.dtype)  # (n, K)
+    inside = one_hot(y, n_conditions).to(z)  # (n, K)
     outside = 1 - inside
     n_in, n_out = inside.sum(0), outside.sum(0)
-    to_inside = kernel @ inside
-    within = (inside * to_inside).sum(0) / (n_in * (n_in - 1)).clamp(min=1)
-    without = (outside * (kernel @ outside)).sum(0) / (n_out * (n_out - 1)).clamp(min=1)
-    between = (outside * to_inside).sum(0) / (n_in * n_out).clamp(min=1)
-    # Conditions with too few cells in the batch have no estimate.
+    # Conditions with too few cells in the mini-batch have no estimate.
     weights = torch.where((n_in >= 2) & (n_out >= 2), n_in, 0.0)
-    return (weights * (within + without - 2 * between)).sum() / weights.sum().clamp(min=1)
+    total = weights.sum().clamp(min=1)
+    if shares is not None:
+        inside, outside = inside * (1 - shares), outside * shares
+        # What the kinds have in common, 1 where all conditions have the same shares of them.
+        weights = weights * inside.sum(0) * len(y) / (n_in * n_out).clamp(min=1)
+    to_inside = kernel @ inside
+    within = (inside * to_inside).sum(0) / pairs(inside)
+    without = (outside * (kernel @ outside)).sum(0) / pairs(outside)
+    between = (outside * to_inside).sum(0) / (inside.sum(0) * outside.sum(0)).clamp(min=SMALLEST)
+    return (weights * (within + without - 2 * between)).sum() / total
+
+
+def dependence(w: Tensor, z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
+    """How much w depends on z within conditions, from 0 (not at all) to 1: normalised HSIC, a scalar.
+
+    The Hilbert-Schmidt independence criterion with Gaussian kernels, centred within conditions, divided by the norms of
+    both kernels (Cortes, Mohri and Rostamizadeh 2012). Bandwidths are the mean squared distances within conditions.
+
+    Parameters
+    ----------
+    w, z
+        ``(n, n_latent)`` each.
+    y
+        Indices of the conditions, ``(n,)``.
+    n_conditions
+        Number of conditions, K.
+    """
+    member = one_hot(y, n_conditions).to(w)
+    same = member @ member.T
+    means = same / same.sum(-1, keepdim=True)
+
+    def centred_kernel(x: Tensor) -> Tensor:
+        distances = squared_distances(x)
+        width = (distances * same).sum() / same.sum()
+        kernel = torch.exp(-distances / width.detach().clamp(min=SMALLEST)) * same
+        kernel = kernel - means @ kernel
+        return kernel - kernel @ means
+
+    of_w, of_z = centred_kernel(w), centred_kernel(z)
+    return (of_w * of_z).sum() / (of_w.norm() * of_z.norm()).clamp(min=SMALLEST)
+
+
+def squared_distances(x: Tensor) -> Tensor:
+    """Between all rows, ``(n, n)``."""
+    squared_norms = x.square().sum(-1)
+    return (squared_norms.unsqueeze(0) + squared_norms.unsqueeze(1) - 2 * x @ x.T).clamp(min=0)
+
+
+def pairs(weights: Tensor) -> Tensor:
+    """Total weight of the pairs of two different cells, for weights ``(n, K)``."""
+    return (weights.sum(0).square() - weights.square().sum(0)).clamp(min=SMALLEST)

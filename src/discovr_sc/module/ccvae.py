@@ -1,7 +1,5 @@
 """CCVAE's objective (Joy, Schmon, Torr, Siddharth and Rainforth 2021)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -22,14 +20,6 @@ class CCVAEModule(DIVAModule):
     (this bounds the weight by their number: a flipped label could else blow it up); and the gradient of the weight's
     numerator reaches the classifier but not the encoder. The DisCoVR paper lets the prior of z depend on the condition,
     p(z|y), which the original does not: ``prior_z="standard"`` gives the original's N(0, I).
-
-    Examples
-    --------
-    >>> from discovr_sc.module import CCVAEModule
-    >>> from discovr_sc.settings import CCVAESettings
-    >>> module = CCVAEModule((50,), 2, CCVAESettings(n_latent_z=3, prior_z="standard"))
-    >>> module.prior_z().loc.tolist()
-    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
 
     settings_cls = CCVAESettings

@@ -4,9 +4,7 @@ Single-cell counts are mostly zeros, and three log-gammas an entry are most of w
 entry pays for log p(0), and the others for what they differ by. The sums are those of scvi-tools, epsilons included.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -26,7 +24,7 @@ class NonZero(NamedTuple):
     log_factorials: Tensor  # (m,)
 
     @classmethod
-    def of(cls, x: Tensor) -> NonZero:
+    def of(cls, x: Tensor) -> Self:
         """Those of counts ``(n, genes)``."""
         flat = torch.nonzero(x.reshape(-1)).squeeze(-1)
         counts = x.reshape(-1).index_select(0, flat)

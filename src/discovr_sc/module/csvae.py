@@ -1,7 +1,5 @@
 """CSVAE's objective (Klys, Snell and Zemel 2018)."""
 
-from __future__ import annotations
-
 import torch
 
 from discovr_sc.module.gaussians import kl
@@ -15,13 +13,6 @@ class CSVAEModule(DisentangledModule):
     The DisCoVR paper writes the reconstruction term as log p(x | w, y); the original, and this, is log p(x | z, w).
     The adversary g minimises its cross-entropy, as in DisCoVR, but the encoder maximises the entropy of g rather than
     its cross-entropy. A weight ``adv`` of 0 is the paper's "No Adv.".
-
-    Examples
-    --------
-    >>> from discovr_sc.module import CSVAEModule
-    >>> module = CSVAEModule((50,), n_conditions=2)
-    >>> module.prior().loc.tolist()
-    [[3.0, 0.0], [0.0, 3.0]]
     """
 
     settings_cls = CSVAESettings

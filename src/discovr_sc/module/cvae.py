@@ -1,7 +1,5 @@
 """CVAE's objective (Sohn, Lee and Yan 2015)."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import one_hot
 
@@ -12,15 +10,7 @@ from discovr_sc.settings import CVAESettings
 
 
 class CVAEModule(DisentangledModule):
-    """Conditional VAE: encoder and decoder see the condition itself, which stands in the place of w.
-
-    Examples
-    --------
-    >>> from discovr_sc.module import CVAEModule
-    >>> module = CVAEModule((50,), n_conditions=2)
-    >>> module.adversary is None, module.sees_condition
-    (True, ('z',))
-    """
+    """Conditional VAE: encoder and decoder see the condition itself, which stands in the place of w."""
 
     settings_cls = CVAESettings
     sees_condition = ("z",)

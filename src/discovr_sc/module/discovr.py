@@ -8,14 +8,15 @@ from dataclasses import replace
 import torch
 from scvi.module.base import auto_move_data
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
 
 from discovr_sc.module.adversary import OnlyTo, log_losses
-from discovr_sc.module.alignment import mmd
+from discovr_sc.module.alignment import dependence, mmd
 from discovr_sc.module.evidence import Given, log_mixture, shares
 from discovr_sc.module.gaussians import draw, kl, log_prob, standard_normal_like
+from discovr_sc.module.kinds import Kinds
 from discovr_sc.module.networks import choose
-from discovr_sc.module.priors import MixturePrior
+from discovr_sc.module.priors import LearnedPrior, MixturePrior
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import DISCOVRSettings
 
@@ -24,6 +25,9 @@ NOT_INFLATED = {"zinb": "nb"}
 
 #: Whether the adversary's gradient leaves the decoder of z alone as it is, by the name of the setting.
 SPARES_DECODER = {"encoder": True, "encoder and decoder": False}
+
+#: How far from their centre the means of a learned prior of w start, where q(w | x, y) is centred on them.
+START_DISTANCE = 3.0
 
 
 class DISCOVRModule(DisentangledModule):
@@ -56,7 +60,12 @@ class DISCOVRModule(DisentangledModule):
         settings = self.settings
         n_components = settings.n_components_z or 1
         self.spares_decoder = choose(SPARES_DECODER, "adversary_trains", settings.adversary_trains)
-        self.prior_z = MixturePrior(n_components, self.n_latent_z) if n_components > 1 else None
+        sizes = n_components, self.n_latent_z, self.n_conditions, self.n_cell_types
+        self.prior_z = MixturePrior(*sizes) if max(n_components, self.n_cell_types) > 1 else None
+        self.kinds = None if self.prior_z is None else Kinds(self.n_conditions, self.prior_z, self.n_cell_types)
+        self.centers_w = bool(settings.center_w) and isinstance(self.prior, LearnedPrior)
+        if self.centers_w:
+            self.prior.set_apart(START_DISTANCE)
         name = settings.likelihood_z or NOT_INFLATED.get(settings.likelihood, settings.likelihood)
         noise_scale = settings.noise_scale if settings.noise_scale_z is None else settings.noise_scale_z
         of_z = replace(settings, noise_scale=noise_scale)
@@ -83,6 +92,16 @@ class DISCOVRModule(DisentangledModule):
         first = next(self.decoder_z.parameters())
         first[:, : self.n_latent_z] = next(self.decoder.parameters())[:, : self.n_latent_z]
 
+    def encode(self, encoder, latent, h, y, given):
+        """See :meth:`DisentangledModule.encode`; that of w may give what a cell's w adds to its condition's mean.
+
+        So the decoder of both sees the condition from the first step. Else z, which learns sooner, takes it.
+        """
+        q = super().encode(encoder, latent, h, y, given)
+        if latent == "w" and self.centers_w:
+            return Normal(self.prior().loc[y] + q.loc, q.scale, validate_args=False)
+        return q
+
     def posteriors(self, x, y, given, latents):
         """See :meth:`EvidenceMixin.posteriors`; runs the encoders of these latents only."""
         h = self.likelihood.encode(x)
@@ -101,9 +120,11 @@ class DISCOVRModule(DisentangledModule):
         return data if self.prior_z is None else max(data, self.prior_z.loc.numel())
 
     def latent_priors(self, q):
-        """See :meth:`DisentangledModule.latent_priors`; p(z) may be a mixture."""
+        """See :meth:`DisentangledModule.latent_priors`; p(z | y) may be a mixture."""
         priors = super().latent_priors(q)
-        return priors if self.prior_z is None else priors | {"pz": self.prior_z()}
+        if self.prior_z is None:
+            return priors
+        return priors | {"pz": self.prior_z(q["y"], q["known"], q["cell_type"])}
 
     def objective_inputs(self, q, given, kl_weight=None):
         """See :meth:`DisentangledModule.objective_inputs`; adds p(x | z).
@@ -112,7 +133,10 @@ class DISCOVRModule(DisentangledModule):
         terms, while the decoder learns, so that w has time to take what the condition adds.
         """
         z = q["z"] if kl_weight is None else torch.lerp(q["z"].detach(), q["z"], kl_weight)
-        return super().objective_inputs(q, given) | {"px_z": self.decode_marginal(z, given)}
+        p = super().objective_inputs(q, given) | {"px_z": self.decode_marginal(z, given)}
+        if self.kinds is not None:
+            p["shares"] = self.kinds(q["qz"].loc, q["y"], q["known"], q["cell_type"], self.prior_z)
+        return p
 
     def decode_marginal(self, z: Tensor, given: Given) -> Distribution:
         """p(x | z), from the decoder of z alone."""
@@ -129,9 +153,10 @@ class DISCOVRModule(DisentangledModule):
         max over q, p and min over g of
         rec E log p(x|z,w) + rec_z E log p(x|z) - kl_z KL(q_z||p_z) - kl_w KL(q_w||p_w) - adv E log g(y|xhat).
 
-        Beyond the paper, a weight ``mmd`` pulls the conditions' distributions of z (its means) together.
+        Beyond the paper, a weight ``mmd`` pulls the conditions' distributions of z (its means) together, within kinds
+        of cells, and a weight ``hsic`` keeps what z tells of a cell out of w.
         """
-        a = self.weights
+        a, known = self.weights, q["known"]
         observed = self.likelihood.observe(x)
         terms = {
             "rec": (a.rec, -self.likelihood.score(p["px"], observed)),
@@ -140,12 +165,24 @@ class DISCOVRModule(DisentangledModule):
             "kl_w": (a.kl_w, kl(q["qw"], p["pw"])),
         }
         if logits is not None:
-            terms["adv"] = (a.adv, -log_losses(logits, q["y"], q["known"]))
+            terms["adv"] = (a.adv, -log_losses(logits, q["y"], known))
         if a.mmd > 0:
-            known = q["known"]
-            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, self.settings.mmd_bandwidths)
+            shares = p["shares"][known] if "shares" in p else None
+            bandwidths = self.settings.mmd_bandwidths
+            distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, bandwidths, shares)
             terms["mmd"] = (a.mmd, distance.expand(len(x)))
+        if a.hsic > 0:
+            w, z = q["qw"].loc[known], q["qz"].loc[known].detach()
+            terms["hsic"] = (a.hsic, dependence(w, z, q["y"][known], self.n_conditions).expand(len(x)))
         return terms
+
+    def adversary_logits(self, views, p):
+        """See :meth:`DisentangledModule.adversary_logits`; the adversary is told what the kind of a cell tells.
+
+        What is left for it to find is the condition within kinds. So composition is no reason to change z.
+        """
+        logits = super().adversary_logits(views, p)
+        return [place + p["shares"].log() for place in logits] if "shares" in p else logits
 
     def adversary_views(self, q, p):
         """The posterior mean of z, and the reconstruction from a sample of it.
@@ -165,7 +202,7 @@ class DISCOVRModule(DisentangledModule):
         x, given = self.data(tensors), self.given(tensors)
         y = torch.zeros(len(x), dtype=torch.long, device=x.device)  # z does not depend on it
         qz = self.inference(x, y, given, use_mean=True)["qz"]
-        pz = standard_normal_like(qz) if self.prior_z is None else self.prior_z()
+        pz = standard_normal_like(qz) if self.prior_z is None else self.prior_z.together()
         generator = torch.Generator(x.device).manual_seed(0)
         log_weights = []
         for spread, size in self._passes(len(x), n_mc_samples):

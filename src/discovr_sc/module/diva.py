@@ -1,7 +1,5 @@
 """DIVA's objective (Ilse, Tomczak, Louizos and Welling 2020)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch.nn.functional import cross_entropy
@@ -16,14 +14,6 @@ class DIVAModule(DisentangledModule):
 
     The original has three latents (domain, class and the rest); the DisCoVR paper, and this, has two: w for the
     condition and z for the rest.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from discovr_sc.module import DIVAModule
-    >>> module = DIVAModule((50,), n_conditions=3)
-    >>> module.classifier(torch.zeros(7, 2)).shape
-    torch.Size([7, 3])
     """
 
     settings_cls: ClassVar[type[Settings]] = DIVASettings

@@ -14,6 +14,10 @@ from torch.distributions import Categorical, Normal
 
 from discovr_sc.module.gaussians import log_prob, widened
 from discovr_sc.module.likelihoods import Likelihood
+from discovr_sc.module.noise import CONDITIONS, EVIDENCE, CellNoise, noise_of
+
+#: Entry of a mini-batch, and of scvi-tools' registry, with the cell types.
+CELL_TYPE_SLOT = "cell_type"
 
 #: Floats that one pass of a Monte Carlo estimate may hold at once.
 _MAX_FLOATS_PER_PASS = 2e7
@@ -42,11 +46,30 @@ class EvidenceMixin:
     condition_probs: Tensor
     likelihood: Likelihood
     sees_condition: ClassVar[tuple[str, ...]]
-    data: Callable[[dict[str, Tensor]], Tensor]
-    given: Callable[[dict[str, Tensor]], Given]
+    data_scale: float
     inference: Callable[..., dict[str, Any]]
     inference_input: Callable[..., dict[str, Any]]
     joint: Callable[[dict[str, Any], Given], dict[str, Any]]
+
+    # What a mini-batch brings -----------------------------------------------------------------------------------
+
+    def data(self, tensors: dict[str, Tensor]) -> Tensor:
+        """The data of a mini-batch, ``(n, *shape)``; images stored as bytes come out in [0, 1]."""
+        x = tensors[REGISTRY_KEYS.X_KEY]
+        return x if self.data_scale == 1 else x * self.data_scale
+
+    def given(self, tensors: dict[str, Tensor]) -> Given:
+        """What the cells of a mini-batch bring beside their data and conditions."""
+        size_factor = None
+        if self.likelihood.counts:
+            size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
+            if size_factor is None:
+                size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
+            if size_factor is None:
+                size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
+        stored = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
+        cats = () if stored is None else stored.long().split(1, dim=-1)
+        return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))
 
     # Likelihood of the data, conditions given the data ---------------------------------------------------------
 
@@ -64,12 +87,14 @@ class EvidenceMixin:
         for k in range(self.n_conditions):
             y = torch.full((n,), k, device=x.device)
             generator = torch.Generator(x.device).manual_seed(seed)
-            log_weights = [
-                self._log_importance_weights(
-                    x, y, given, n_samples=size, generator=generator, spread=spread, shares=shares(n_mc_samples)
+            log_weights: list[Tensor] = []
+            for spread, size in self._passes(n, n_mc_samples):
+                noise = noise_of(tensors, EVIDENCE, first_sample=sum(map(len, log_weights))) or generator
+                log_weights.append(
+                    self._log_importance_weights(
+                        x, y, given, n_samples=size, generator=noise, spread=spread, shares=shares(n_mc_samples)
+                    )
                 )
-                for spread, size in self._passes(n, n_mc_samples)
-            ]
             log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
             columns.append(log_px + self.condition_probs[k].log())
         return torch.stack(columns, dim=-1)
@@ -97,7 +122,7 @@ class EvidenceMixin:
         y: Tensor,
         given: Given,
         n_samples: int,
-        generator: torch.Generator,
+        generator: torch.Generator | CellNoise,
         spread: float,
         shares: Mapping[float, float],
     ) -> Tensor:
@@ -187,7 +212,8 @@ class EvidenceMixin:
         """See :func:`conditions_of`; unknown ones are drawn from their posterior given the cell, and so known."""
         y, known = conditions_of(tensors)
         if not known.all():
-            y[~known] = Categorical(logits=self.log_joint(take(tensors, ~known))).sample().to(y.device)
+            unknown = take(tensors, ~known)
+            y[~known] = drawn_categories(self.log_joint(unknown), noise_of(unknown, CONDITIONS)).to(y.device)
         return y, torch.ones_like(known)
 
 
@@ -198,6 +224,12 @@ def conditions_of(tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """
     stored = tensors[REGISTRY_KEYS.LABELS_KEY].squeeze(-1).long()
     return stored.clamp(min=0), stored >= 0
+
+
+def cell_types_of(tensors: dict[str, Tensor]) -> Tensor | None:
+    """Indices of the cell types of a mini-batch, ``(n,)``, -1 where unknown; None where the model knows no types."""
+    stored = tensors.get(CELL_TYPE_SLOT)
+    return None if stored is None else stored.squeeze(-1).long()
 
 
 def shares(n_mc_samples: int) -> dict[float, float]:
@@ -213,6 +245,14 @@ def log_mixture(posteriors: Sequence[tuple[Normal, Tensor]], shares: Mapping[flo
         for spread, share in shares.items()
     ]
     return torch.logsumexp(torch.stack(parts), dim=0)
+
+
+def drawn_categories(logits: Tensor, noise: CellNoise | None) -> Tensor:
+    """One category for each row of ``(n, K)``, with the cells' own noise where there is some."""
+    if noise is None:
+        return Categorical(logits=logits).sample()
+    quantiles = torch.as_tensor(noise.uniform((len(logits), 1)), device=logits.device)
+    return (logits.double().softmax(-1).cumsum(-1) < quantiles).sum(-1).clamp(max=logits.shape[-1] - 1)
 
 
 def take(tensors: dict[str, Tensor], cells: Tensor) -> dict[str, Tensor]:

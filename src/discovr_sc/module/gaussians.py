@@ -1,12 +1,12 @@
 """Diagonal Gaussians of latents and their mixtures: samples, densities, divergences."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, kl_divergence
+
+from discovr_sc.module.noise import CellNoise
 
 
 class Mixture(NamedTuple):
@@ -22,7 +22,7 @@ def draw(
     q: Normal,
     n_samples: int,
     use_mean: bool = False,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | CellNoise | None = None,
     spread: float = 1.0,
 ) -> Tensor:
     """The mean, or a reparametrised sample; a leading axis only for several, as scvi-tools has it.
@@ -32,7 +32,10 @@ def draw(
     if use_mean:
         return q.loc
     shape = q.loc.shape if n_samples == 1 else (n_samples, *q.loc.shape)
-    noise = torch.randn(shape, generator=generator, device=q.loc.device, dtype=q.loc.dtype)
+    if isinstance(generator, CellNoise):
+        noise = generator.normal(shape, like=q.loc)
+    else:
+        noise = torch.randn(shape, generator=generator, device=q.loc.device, dtype=q.loc.dtype)
     return q.loc + spread * q.scale * noise
 
 

@@ -1,7 +1,5 @@
 """HCSVAE's objective: the hierarchical extension of CSVAE (Beker et al. 2024, PATCHES)."""
 
-from __future__ import annotations
-
 import torch
 
 from discovr_sc.module.csvae import CSVAEModule
@@ -16,13 +14,6 @@ class HCSVAEModule(CSVAEModule):
     here that of the bound on it, E[log p(x|u) + log p(u|z,w) - log q(u|x)], at one joint sample as in PATCHES (z and w
     are drawn given that u). The adversary is CSVAE's: the DisCoVR paper describes this method as CSVAE with one more
     level, while PATCHES' own code has the encoder lower g's likelihood of the condition.
-
-    Examples
-    --------
-    >>> from discovr_sc.module import HCSVAEModule
-    >>> module = HCSVAEModule((50,), n_conditions=2)
-    >>> [name for name, _ in module.named_children() if name.startswith("u_")]
-    ['u_encoder', 'u_decoder']
     """
 
     settings_cls = HCSVAESettings

@@ -1,7 +1,5 @@
 """Parts of networks for images: convolutions down to features, and up from latents."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -49,16 +47,7 @@ class ImageFeatures(nn.Module):
 class ImageBody(nn.Module):
     """Fully connected layers where the covariates enter, then convolutions that grow to the image's size.
 
-    Parameters
-    ----------
-    dense
-        From latents to features.
-    start
-        Shape of the smallest feature maps.
-    layers
-        The convolutions.
-    to_image
-        From features to the smallest feature maps, where ``dense`` does not give them.
+    The smallest feature maps are of shape ``start``; ``to_image`` gives them where ``dense`` does not.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """Likelihoods p(x | .): from a decoder's outputs to a distribution of the data, and back to what one looks at."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar, cast
 
@@ -55,14 +53,8 @@ class Averaged(Distribution):
 class Likelihood(nn.Module):
     """What all likelihoods share.
 
-    Parameters
-    ----------
-    shape
-        Shape of one observation: ``(n_genes,)`` or ``(channels, height, width)``.
-    settings
-        With the noise scale of a Gaussian, and dispersion and zero inflation of counts.
-    n_batch
-        Number of batches; for ``dispersion="gene-batch"``.
+    Observations are of ``shape``, ``(n_genes,)`` or ``(channels, height, width)``. The settings have the noise scale of
+    a Gaussian, and dispersion and zero inflation of counts; the number of batches is for ``dispersion="gene-batch"``.
     """
 
     #: Names of the decoder's outputs, each of the data's shape.

@@ -1,7 +1,5 @@
 """Inference from latents that are kept with minified data, in place of counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +10,7 @@ from torch.distributions import Distribution, Normal
 
 from discovr_sc.module.evidence import conditions_of
 from discovr_sc.module.gaussians import draw
+from discovr_sc.module.noise import CellNoise
 
 
 class MinifiedMixin(BaseMinifiedModeModuleClass):
@@ -33,7 +32,7 @@ class MinifiedMixin(BaseMinifiedModeModuleClass):
         y: Tensor,
         n_samples: int = 1,
         use_mean: bool = False,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | CellNoise | None = None,
     ) -> dict[str, Tensor | Distribution]:
         """See :meth:`DisentangledModule._regular_inference`."""
         outputs: dict[str, Tensor | Distribution] = {"y": y}

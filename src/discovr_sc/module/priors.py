@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from discovr_sc.module.gaussians import Mixture
+from discovr_sc.module.gaussians import Mixture, log_prob
 
 
 class ConditionMeans(nn.Module):
@@ -154,6 +154,12 @@ class LearnedPrior(nn.Module):
         self.loc = nn.Parameter(torch.randn(n_conditions, n_latent_w))
         self.log_scale = nn.Parameter(torch.zeros(n_conditions, n_latent_w))
 
+    @torch.no_grad()
+    def set_apart(self, distance: float) -> None:
+        """Start with means that lie that far from their centre, on average."""
+        centred = self.loc - self.loc.mean(0)
+        self.loc.copy_(distance * centred / centred.norm(dim=-1).mean())
+
     def forward(self, condition_means: Tensor | None = None) -> Normal:
         """Gaussians of shape ``(K, n_latent_w)``."""
         return Normal(self.loc, self.log_scale.exp(), validate_args=False)
@@ -206,28 +212,59 @@ def separable_prior(n_conditions: int, n_latent_z: int, n_latent_w: int) -> Fixe
 
 
 class MixturePrior(nn.Module):
-    """p(z) as a mixture of Gaussians of unit scale whose means and shares are learned.
+    """p(z | y): Gaussians of unit scale that all conditions share, in shares of each condition's own.
 
-    Kinds of cells need not crowd around one centre, so they lie apart. The scale within a component is fixed: adversary
-    and kernels see z on that scale, which z could otherwise escape.
+    Kinds of cells need not crowd around one centre, so they lie apart, and conditions may differ in how many cells of
+    a kind they have. The scale within a component is fixed: adversary and kernels see z on that scale, which z could
+    otherwise escape.
 
     Parameters
     ----------
     n_components
-        Number of Gaussians, C.
+        Number of Gaussians, C; where cell types are known, at least one for each.
     n_latent
         Size of z.
+    n_conditions
+        Number of conditions, K.
+    n_types
+        Number of known cell types, each of which owns some of the components; 0 where none are known.
     """
 
-    def __init__(self, n_components: int, n_latent: int):
-        super().__init__()
-        self.loc = nn.Parameter(torch.randn(n_components, n_latent))
-        self.logits = nn.Parameter(torch.zeros(n_components))
+    type_of: Tensor
 
-    def forward(self) -> Mixture:
-        """The mixture."""
-        components = Normal(self.loc, torch.ones_like(self.loc), validate_args=False)
-        return Mixture(torch.log_softmax(self.logits, dim=0), components)
+    def __init__(self, n_components: int, n_latent: int, n_conditions: int, n_types: int = 0):
+        super().__init__()
+        n_components = max(n_components, n_types)
+        self.loc = nn.Parameter(torch.randn(n_components, n_latent))
+        self.logits = nn.Parameter(torch.zeros(n_conditions, n_components))
+        self.register_buffer("type_of", torch.arange(n_components) % max(n_types, 1))
+
+    @property
+    def log_shares(self) -> Tensor:
+        """Log shares of the components in all conditions together, ``(C,)``."""
+        return torch.log_softmax(self.logits, dim=-1).exp().mean(0).log()
+
+    def forward(self, y: Tensor, known: Tensor, cell_type: Tensor | None = None) -> Mixture:
+        """The mixture of every cell's condition or, where it is unknown, of all; of its type's components, if known."""
+        log_shares = torch.log_softmax(self.logits, dim=-1)[y]
+        log_shares = torch.where(known.unsqueeze(-1), log_shares, self.log_shares)
+        if cell_type is not None:
+            of_others = (cell_type.unsqueeze(-1) != self.type_of) & (cell_type >= 0).unsqueeze(-1)
+            log_shares = torch.log_softmax(log_shares.masked_fill(of_others, -torch.inf), dim=-1)
+        return Mixture(log_shares, self.components)
+
+    @property
+    def components(self) -> Normal:
+        """The Gaussians, ``(C, n_latent)``."""
+        return Normal(self.loc, torch.ones_like(self.loc), validate_args=False)
+
+    def together(self) -> Mixture:
+        """The mixture of all conditions together."""
+        return Mixture(self.log_shares, self.components)
+
+    def responsibilities(self, z: Tensor) -> Tensor:
+        """Probabilities of the components given z, ``(n, C)``."""
+        return torch.softmax(self.log_shares + log_prob(self.components, z.unsqueeze(-2)), dim=-1)
 
 
 def means_of_priors(module: nn.Module) -> list[nn.Parameter]:

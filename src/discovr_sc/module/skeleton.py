@@ -7,19 +7,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
-from scvi import REGISTRY_KEYS
 from scvi.module.base import LossOutput, auto_move_data
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
 
-from discovr_sc.module.adversary import adversary_accuracy, adversary_loss, build_adversary
-from discovr_sc.module.evidence import EvidenceMixin, Given, conditions_of
+from discovr_sc.module.adversary import Adversary, adversary_accuracy, adversary_loss, build_adversary
+from discovr_sc.module.evidence import EvidenceMixin, Given, cell_types_of, conditions_of
 from discovr_sc.module.gaussians import draw, rows, standard_normal_like
 from discovr_sc.module.likelihoods import LIKELIHOODS, Averaged, Likelihood
 from discovr_sc.module.minified import MinifiedMixin
 from discovr_sc.module.networks import choose, copy_shared_weights, family
+from discovr_sc.module.noise import CellNoise
 from discovr_sc.module.priors import PRIORS, ConditionMeans
 from discovr_sc.settings import Settings, Weights
+
+#: Terms of an objective that make the conditions alike in z.
+ALIGNING = ("adv", "mmd")
 
 
 class DisentangledModule(MinifiedMixin, EvidenceMixin):
@@ -38,6 +41,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     n_batch, n_cats_per_cov, n_continuous_cov
         Numbers of batches, of categories of each categorical covariate, and of continuous covariates. They
         condition the decoders and, with ``encode_covariates``, the encoders.
+    n_cell_types
+        Number of cell types that are known for some cells at least; 0 where none are.
     condition_probs
         p(y), of length K; uniform by default.
     data_scale
@@ -84,14 +89,16 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         n_batch: int = 1,
         n_cats_per_cov: Sequence[int] = (),
         n_continuous_cov: int = 0,
+        n_cell_types: int = 0,
         condition_probs: Sequence[float] | None = None,
         data_scale: float = 1.0,
     ):
         super().__init__()
-        self.settings = (settings or self.settings_cls()).completed()
+        self.settings = (settings or self.settings_cls()).completed(n_conditions)
         self.shape = tuple(shape)
         self.n_conditions = n_conditions
-        self.n_latent_z, self.n_latent_w = self.settings.n_latent_z, self.settings.n_latent_w
+        self.n_cell_types = n_cell_types
+        self.n_latent_z, self.n_latent_w = self.settings.n_latent_z, cast(int, self.settings.n_latent_w)
         self.n_cats = (*n_cats_per_cov, n_batch)
         self.n_cont = n_continuous_cov
         probs = torch.full((n_conditions,), 1 / n_conditions) if condition_probs is None else condition_probs
@@ -169,15 +176,23 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         if self.minified_data_type is not None:
             return self._cached_inference_input(tensors)
         y, known = self.drawn_conditions(tensors) if draw_unknown else conditions_of(tensors)
-        return {"x": self.data(tensors), "y": y, "known": known, "given": self.given(tensors)}
+        of_cells = {"y": y, "known": known, "cell_type": cell_types_of(tensors)}
+        return {"x": self.data(tensors), "given": self.given(tensors)} | of_cells
 
     _get_inference_input = inference_input  # as scvi-tools' forward asks for it
 
     @auto_move_data
-    def inference(self, *args, known: Tensor | None = None, **kwargs) -> dict[str, Any]:
-        """See :meth:`_regular_inference`; ``known`` says whose condition is known, ``(n,)``, by default all are."""
+    def inference(
+        self, *args, known: Tensor | None = None, cell_type: Tensor | None = None, **kwargs
+    ) -> dict[str, Any]:
+        """See :meth:`_regular_inference`.
+
+        ``known`` says whose condition is known, ``(n,)``, by default all are; ``cell_type`` are indices of cell types,
+        -1 where unknown. Both are handed on.
+        """
         outputs = super().inference(*args, **kwargs)
-        return outputs | {"known": torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known}
+        known = torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known
+        return outputs | {"known": known, "cell_type": cell_type}
 
     def _regular_inference(
         self,
@@ -186,7 +201,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         given: Given,
         n_samples: int = 1,
         use_mean: bool = False,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | CellNoise | None = None,
         spread: float = 1.0,
     ) -> dict[str, Any]:
         """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
@@ -204,7 +219,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         use_mean
             Take posterior means in place of samples.
         generator
-            Of the samples' noise; torch's global one by default.
+            Of the samples' noise, or the cells' own; torch's global one by default.
         spread
             Draw from Gaussians that many times as wide as the posteriors, as importance sampling does.
         """
@@ -218,24 +233,6 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             "w": draw(qw, n_samples, use_mean, generator, spread),
             "y": y,
         }
-
-    def data(self, tensors: dict[str, Tensor]) -> Tensor:
-        """The data of a mini-batch, ``(n, *shape)``; images stored as bytes come out in [0, 1]."""
-        x = tensors[REGISTRY_KEYS.X_KEY]
-        return x if self.data_scale == 1 else x * self.data_scale
-
-    def given(self, tensors: dict[str, Tensor]) -> Given:
-        """What the cells of a mini-batch bring beside their data and conditions."""
-        size_factor = None
-        if self.likelihood.counts:
-            size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
-            if size_factor is None:
-                size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
-            if size_factor is None:
-                size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
-        stored = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
-        cats = () if stored is None else stored.long().split(1, dim=-1)
-        return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))
 
     # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
 
@@ -347,14 +344,15 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         generative_outputs: dict,
         kl_weight: float = 1.0,
         views: dict[str, Tensor] | None = None,
+        alignment: float = 1.0,
     ) -> LossOutput:
         """Weighted sum of the objective's terms, averaged over cells.
 
-        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up; ``views`` are
-        :meth:`adversary_views` where they have been computed already.
+        ``kl_weight`` scales the terms whose name starts with ``kl``, for a warm-up, and ``alignment`` those that align
+        the conditions; ``views`` are :meth:`adversary_views` where they have been computed already.
         """
         q, p = inference_outputs, generative_outputs
-        logits = None if self.adversary is None else self.adversary(views or self.adversary_views(q, p))
+        logits = None if self.adversary is None else self.adversary_logits(views or self.adversary_views(q, p), p)
         terms = self.objective(self.data(tensors), q, p, logits)
         known = q["known"]
         if not known.all():
@@ -364,10 +362,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
                 name: (weight, value if name in self.terms_without_condition else value * share)
                 for name, (weight, value) in terms.items()
             }
-        parts = {
-            name: (weight * value).mean() * (kl_weight if name.startswith("kl") else 1.0)
-            for name, (weight, value) in terms.items()
-        }
+        factors = {n: kl_weight if n.startswith("kl") else 1.0 for n in terms} | dict.fromkeys(ALIGNING, alignment)
+        parts = {name: (weight * value).mean() * factors[name] for name, (weight, value) in terms.items()}
         loss = sum(parts.values())
         metrics = {name: value.mean() for name, (_, value) in terms.items()}
         if logits is not None:
@@ -380,6 +376,10 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             kl_local={name: value for name, (_, value) in terms.items() if name.startswith("kl")},
             extra_metrics=metrics,
         )
+
+    def adversary_logits(self, views: dict[str, Tensor], p: dict) -> list[Tensor]:
+        """What the adversary makes of what it sees, one ``(n, K)`` per place; ``p`` are outputs of generative."""
+        return cast(Adversary, self.adversary)(views)
 
     def adversary_views(self, q: dict, p: dict) -> dict[str, Tensor]:
         """What the adversary may look at, by place."""

@@ -1,7 +1,5 @@
 """Growing a trained module: new categories get entries of their own, all others keep theirs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,18 +24,9 @@ class Block(NamedTuple):
 def grow(old: nn.Module, new: nn.Module) -> dict[str, Tensor]:
     """Carry a trained module's state over to one with more conditions, batches or categories of covariates.
 
-    What the new categories add starts at the mean of what the old ones have.
-
-    Parameters
-    ----------
-    old
-        The trained module, left as it is.
-    new
-        A module of the same settings with more categories; its state is overwritten.
-
-    Returns
-    -------
-    By name of every tensor that has grown, its entries that are new: True, of the tensor's shape.
+    What the new categories add starts at the mean of what the old ones have. The state of ``new``, a module of the same
+    settings, is overwritten. Returned are, by name of every tensor that has grown, its entries that are new: True, of
+    the tensor's shape.
     """
     old_modules = dict(old.named_modules())
     layers = {name: layer for name, layer in new.named_modules() if isinstance(layer, FCLayers)}
@@ -113,5 +102,5 @@ def set_training_mode(module: nn.Module, trainable: Trainable | None) -> None:
         return
     for name, part in module.named_modules():
         keeps_statistics = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) and f"{name}.weight" not in trainable
-        if keeps_statistics or name == "condition_means":
+        if keeps_statistics or name in ("condition_means", "kinds"):
             part.eval()

@@ -1,7 +1,5 @@
 """Pictures of what the condition changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +32,11 @@ def gene_variance(
         From ``model.get_condition_effect``, or its ``var``.
     n_labels
         Genes to name: those whose variance w restores most.
-    ax
-        Where to draw.
-    show
-        Show the figure; by default only where it is not saved.
-    save
-        File to write the figure to.
+    ax, show, save
+        Where to draw; whether to show the figure, by default only where it is not saved; and a file to write it to.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from discovr_sc import pl
     >>> genes = pd.DataFrame({f"{moment}_{of}": [0.5, 1.0] for moment in ("mean", "variance")
     ...                       for of in ("data", "full", "marginal")}, index=["ISG15", "CD74"])
     >>> genes["variance_restored"] = [0.4, 0.1]
@@ -96,8 +88,6 @@ def condition_effect(
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from discovr_sc import pl
     >>> table = pd.DataFrame({"group": "B cells", "gene": ["ISG15", "CD74"], "lfc": [3.0, 0.1],
     ...                       "proba_de": [1.0, 0.2], "is_de": [True, False]})
     >>> pl.condition_effect(table, show=False).get_title()
@@ -163,10 +153,8 @@ def counterfactual(
     ----------
     predicted
         From ``model.predict_counterfactual``.
-    real
-        Counts of real cells of the same genes.
-    layer
-        Layer of ``real`` with the counts; ``X`` by default.
+    real, layer
+        Real cells of the same genes, and their layer with the counts; ``X`` by default.
     n_labels
         Genes to name: those that are furthest from the diagonal.
     ax, show, save
@@ -174,7 +162,6 @@ def counterfactual(
 
     Examples
     --------
-    >>> from discovr_sc import pl
     >>> pl.counterfactual(adata[:50], adata[50:], show=False).get_xlabel()
     'real cells'
     """

@@ -1,7 +1,5 @@
 """Pictures of the latents."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,12 +27,8 @@ def latents(
 
     Parameters
     ----------
-    adata
-        Cells with the latents in ``obsm``.
-    color
-        Columns of ``obs``.
-    bases
-        Keys of ``obsm``. Latents of two dimensions are shown as they are.
+    adata, color, bases
+        Cells, columns of ``obs``, and keys of ``obsm`` with the latents; those of two dimensions are shown as they are.
     n_neighbors, seed
         Of the UMAP.
     ax
@@ -44,7 +38,6 @@ def latents(
 
     Examples
     --------
-    >>> from discovr_sc import pl
     >>> cells = adata.copy()
     >>> cells.obsm["X_discovr_z"] = cells.X[:, :5].toarray()
     >>> pl.latents(cells, ["condition", "cell_type"], bases=["X_discovr_z"], show=False).shape

@@ -1,7 +1,5 @@
 """What all plots share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Pictures of a training and of what it separated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,16 +21,13 @@ def history(
 
     Parameters
     ----------
-    model
-        A trained model.
-    term
-        ``"loss"``, or a term of the objective such as ``"rec"`` or ``"kl_z"``.
+    model, term
+        A trained model; ``"loss"``, or a term of the objective such as ``"rec"`` or ``"kl_z"``.
     ax, show, save
         See :func:`gene_variance`; the adversary gets a second y axis.
 
     Examples
     --------
-    >>> from discovr_sc import pl
     >>> pl.history(model, show=False).get_xlabel()
     'epoch'
     """
@@ -84,17 +79,13 @@ def disentanglement(
     ----------
     report
         From ``model.disentanglement_report``.
-    split
-        ``"held-out"`` or ``"train"``.
-    probes
-        Some probes only, such as ``["linear", "knn"]``; all of the report by default.
+    split, probes
+        ``"held-out"`` or ``"train"``; some probes only, such as ``["linear", "knn"]``, all of the report by default.
     ax, show, save
         See :func:`gene_variance`.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from discovr_sc import pl
     >>> report = pd.DataFrame(
     ...     [("held-out", latent, "stim", "probe_knn", value, value - 0.02, value + 0.02, 0.53)
     ...      for latent, value in [("z", 0.6), ("w", 0.98)]],

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from anndata import AnnData
+from scvi.utils import track
 
 from discovr_sc.model.checks import check_whole_number
 from discovr_sc.model.conditions import conditions_of
+from discovr_sc.model.values import row_numbers
 from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
-from discovr_sc.module.coupling import at_same_quantiles
-from discovr_sc.tools.draws import row_numbers, seeded
+from discovr_sc.module.coupling import at_same_quantiles, drawn_counts
+from discovr_sc.module.noise import COUNTS, KEY, WAYS, CellNoise, noise_of
+from discovr_sc.tools.draws import seeded
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface, Tensors
 
 #: Posterior samples that a prediction is averaged over, by kind; the mean of several draws of counts is no count.
 N_SAMPLES = {"scale": 25, "counts": 1}
+#: From that many passes a progress bar is shown.
+PASSES_TO_SHOW = 20
 #: Like cells to draw from, by default.
 N_NEIGHBORS = 200
 UNITS = {
@@ -82,7 +88,7 @@ def predict_counterfactual(
         For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
         has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.
     seed
-        Of the samples: the same cells get the same prediction.
+        Of the samples: cells of the same name get the same prediction, whichever others are predicted with them.
     batch_size
         Cells per pass.
 
@@ -113,33 +119,40 @@ def predict_counterfactual(
     check_whole_number("n_samples", n_samples, at_least=1)
     condition = model.condition_index(target, "target")
     adata = model.validate(adata)
-    parts = []
+    rows = row_numbers(indices, adata.n_obs)
+    predicted = np.empty((len(rows), *model.module.shape), dtype=np.float32)
+    n_passes = math.ceil(len(rows) / (batch_size or model.cells_per_pass(n_samples)))
+    done = 0
     with seeded(seed):
         way = way_to(model, condition, chosen, n_neighbors, cell_type_key)
-        for tensors in model.batches(adata, indices, batch_size, n_samples=n_samples):
+        batches = model.batches(adata, rows, batch_size, n_samples=n_samples, seed=seed)
+        for tensors in track(batches, f"Cells in {target}", n_passes < PASSES_TO_SHOW, total=n_passes):
             own, under = own_and_under(model, tensors, condition, way, n_samples)
             px = decode(model, under)
             if kind == "scale":
                 values = model.module.likelihood.reconstruction(px)
             elif keep_noise:
-                values = at_same_quantiles(model.module.data(tensors).expand(px.mu.shape), decode(model, own), px)
+                x = model.module.data(tensors).expand(px.mu.shape)
+                values = at_same_quantiles(x, decode(model, own), px, noise_of(tensors, COUNTS))
             else:
-                values = px.sample()
-            parts.append((values.mean(0) if n_samples > 1 else values).cpu().numpy())
+                values = drawn_counts(px, CellNoise(tensors[KEY], COUNTS))
+            values = values.mean(0) if n_samples > 1 else values
+            predicted[done : done + len(values)] = values.cpu().numpy()
+            done += len(values)
     settings: dict[str, Any] = {"target": target, "by": chosen, "n_samples": n_samples}
     settings |= {} if cell_type_key is None else {"cell_type_key": cell_type_key}
     settings |= {"keep_noise": keep_noise} if kind == "counts" else {}
     settings["units"] = UNITS[kind if model.module.likelihood.counts else "reconstruction"]
-    obs, predicted = _columns(model, adata, indices, target), np.concatenate(parts)
+    obs = _columns(model, adata, rows, target)
     tensor_key = model.get_setup_arg("tensor_key")
     if tensor_key is not None:
         return AnnData(obs=obs, obsm={tensor_key: predicted}, uns={"counterfactual": settings})
     return AnnData(predicted, obs=obs, var=adata.var[[]].copy(), uns={"counterfactual": settings})
 
 
-def _columns(model: ModelInterface, adata: AnnData, indices, target: str):
+def _columns(model: ModelInterface, adata: AnnData, rows: np.ndarray, target: str):
     """The cells' columns of ``obs``, their own conditions noted and replaced by the target."""
-    obs = adata.obs.iloc[row_numbers(indices, adata.n_obs)].copy()
+    obs = adata.obs.iloc[rows].copy()
     obs = obs.drop(columns=[column for column in obs if column.startswith("_scvi")])
     has_conditions = all(key in obs for key in model.condition_keys)
     how = model.get_setup_arg("condition_key"), model.get_setup_arg("unlabeled_category")
@@ -209,7 +222,8 @@ def own_and_under(
     if condition is None or way is None:
         return own, own
     with torch.inference_mode():
-        return own, way(model.module, inputs["x"], inputs["given"], q, torch.full_like(inputs["y"], condition))
+        target = torch.full_like(inputs["y"], condition)
+        return own, way(model.module, inputs["x"], inputs["given"], q, target, noise_of(tensors, WAYS))
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ from scvi import settings
 from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
-from discovr_sc.model.checks import check_columns, check_names, check_whole_number
+from discovr_sc.model.checks import check_columns, check_names, check_number, check_whole_number
 from discovr_sc.module.counterfactual import Decodable
 from discovr_sc.tools.counterfactual import decode, own_and_under, way_to
 from discovr_sc.tools.draws import seeded
@@ -121,15 +121,14 @@ def differential_expression(
         Added to expression in counts per 10,000, for the probabilities; it keeps genes that are hardly expressed
         from being called. The reported fold changes have a thousandth of it, as in scvi-tools.
     replicate_key
-        Column of ``obs`` with replicates, such as donors. Genes are then ranked and called by how well replicates
-        agree on their change, as cells of one donor are not independent: counts are drawn from the posterior
-        predictive distribution, summed by replicate and condition, and their logarithms tested over replicates
-        (limma's moderated t, averaged over draws; Benjamini and Hochberg's ``fdr``). Replicates that have cells of
-        both conditions are paired, at least three of them; where none has, those of the two conditions are
-        compared, at least three of each. Genes with too few counts (edgeR's rule) are not tested. ``delta``,
-        ``pseudocount`` and ``n_samples`` are ignored in these calls. The model shares what it learns among
-        replicates, so they agree more in its draws than in the data: take the calls for a ranking, and test the
-        genes you choose on pseudobulks of the measured counts.
+        Column of ``obs`` with replicates, such as donors. Genes are then ranked and called by how well replicates agree
+        on their change, as cells of one donor are not independent: counts are drawn from the posterior predictive
+        distribution, summed by replicate and condition, and their logarithms tested over replicates (limma's moderated
+        t, averaged over draws; Benjamini and Hochberg's ``fdr``). Replicates that have cells of both conditions are
+        paired, at least three of them; where none has, those of the two conditions are compared, at least three of
+        each. Genes with too few counts (edgeR's rule) are not tested. ``delta``, ``pseudocount`` and ``n_samples`` are
+        ignored in these calls. The model shares what it learns among replicates, so they agree more in its draws than
+        in the data: take the calls for a ranking, and test the genes you choose on pseudobulks of the measured counts.
     **drawing
         How samples are drawn:
 
@@ -143,13 +142,12 @@ def differential_expression(
     Returns
     -------
     DataFrame with a row for each group and gene, sorted by probability and fold change within a group: the names of
-    ``target`` and ``reference``,
-    ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible interval (``lfc_low``,
-    ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds), ``is_de`` (called
-    at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and numbers of cells.
-    With ``replicate_key`` also the mean log2 fold change of the replicates' sums (``lfc_replicates``), ``t`` and
-    ``p_value`` of the test over them, ``n_replicates`` (of both conditions, where each has one) and ``paired``;
-    rows are then sorted by the absolute value of ``t``.
+    ``target`` and ``reference``, ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible
+    interval (``lfc_low``, ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds),
+    ``is_de`` (called at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and
+    numbers of cells. With ``replicate_key`` also the mean log2 fold change of the replicates' sums
+    (``lfc_replicates``), ``t`` and ``p_value`` of the test over them, ``n_replicates`` (of both conditions, where each
+    has one) and ``paired``; rows are then sorted by the absolute value of ``t``.
 
     Examples
     --------
@@ -176,10 +174,8 @@ def differential_expression(
             "agree on them. Leave it out."
         )
     for argument, value in {"delta": delta, "pseudocount": pseudocount}.items():
-        if not value > 0:
-            raise ValueError(f"{argument}={value}; give a number above 0.")
-    if not 0 < fdr < 1:
-        raise ValueError(f"fdr={fdr}; give a number between 0 and 1.")
+        check_number(argument, value, above=0)
+    check_number("fdr", fdr, above=0, below=1)
     pair = _compared(model, target, reference)
     names = dict(zip(("target", "reference"), (str(model.conditions[k]) for k in pair), strict=True))
     adata = model.validate(adata)
@@ -220,28 +216,21 @@ def _compared(model: ModelInterface, target: str | None, reference: str | None) 
     known = list(model.conditions)
     if len(known) > 2 and (target is None or reference is None):
         raise ValueError(f"name target and reference: there are {len(known)} conditions, {known}.")
-    ours = None if target is None else model.condition_index(target, "target")
     others = None if reference is None else model.condition_index(reference, "reference")
-    if ours is None:
-        ours = 1 if others is None else 1 - others
-    if others is None:
-        others = 1 - ours
+    ours = (1 if others is None else 1 - others) if target is None else model.condition_index(target, "target")
+    others = 1 - ours if others is None else others
     if ours == others:
         raise ValueError(f"target and reference are both {target!r}; give two conditions.")
     return ours, others
 
 
 def draw_counts(
-    model: ModelInterface,
-    adata: AnnData,
-    cells: np.ndarray,
-    n_draws: int = N_PSEUDOBULKS,
-    batch_size: int | None = None,
+    model: ModelInterface, adata: AnnData, cells: np.ndarray, batch_size: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Of the posterior predictive distribution, for some cells at a time: ``(n_draws, n, genes)``."""
-    for tensors in model.batches(adata, cells, batch_size, n_samples=n_draws):
-        own, _ = own_and_under(model, tensors, None, None, n_draws)
-        yield decode(model, own).sample().cpu().numpy().reshape(n_draws, -1, adata.n_vars)
+    """Of the posterior predictive distribution, for some cells at a time: ``(N_PSEUDOBULKS, n, genes)``."""
+    for tensors in model.batches(adata, cells, batch_size, n_samples=N_PSEUDOBULKS):
+        own, _ = own_and_under(model, tensors, None, None, N_PSEUDOBULKS)
+        yield decode(model, own).sample().cpu().numpy().reshape(N_PSEUDOBULKS, -1, adata.n_vars)
 
 
 def _populations(
@@ -251,19 +240,15 @@ def _populations(
     indices = model.condition_indices(adata)
     if mode == "counterfactual":
         cells = np.flatnonzero(members & np.isin(indices, pair))
-        if not len(cells):
-            raise EmptyPopulation(
-                f"group {group!r} has no cells of conditions {model.conditions[pair[0]]!r} and "
-                f"{model.conditions[pair[1]]!r}; leave it out with groups=..."
-            )
-        return [Population(cells, condition) for condition in pair]
-    populations = [Population(np.flatnonzero(members & (indices == condition)), None) for condition in pair]
+        populations = [Population(cells, condition) for condition in pair]
+    else:
+        populations = [Population(np.flatnonzero(members & (indices == condition)), None) for condition in pair]
     for condition, population in zip(pair, populations, strict=True):
         if not len(population.cells):
-            raise EmptyPopulation(
-                f"group {group!r} has no cells of condition {model.conditions[condition]!r}; leave it out with "
-                "groups=..., or use mode='counterfactual'."
-            )
+            named, fix = f"condition {model.conditions[condition]!r}", ", or use mode='counterfactual'"
+            if mode == "counterfactual":  # of both alike
+                named, fix = "conditions " + " and ".join(repr(model.conditions[k]) for k in pair), ""
+            raise EmptyPopulation(f"group {group!r} has no cells of {named}; leave it out with groups=...{fix}.")
     return populations
 
 
@@ -293,24 +278,20 @@ class ExpressionSampler:
             own = 0 if condition is not None else number
             cells = np.random.default_rng([drawing.seed, own]).choice(rows, drawing.n_samples)
             with seeded(drawing.seed + own):
-                self.latents.append(
-                    [
-                        own_and_under(model, tensors, condition, ways.get(condition), 1)[1]
-                        for tensors in model.batches(adata, cells, drawing.batch_size)
-                    ]
-                )
+                batches = model.batches(adata, cells, drawing.batch_size)
+                way = ways.get(condition)
+                self.latents.append([own_and_under(model, tensors, condition, way, 1)[1] for tensors in batches])
         if drawing.batch_correction:
-            self._shuffle_batches(np.random.default_rng(drawing.seed))
-
-    def _shuffle_batches(self, rng: np.random.Generator) -> None:
-        """Have cells decoded in batches drawn uniformly, the same for the samples of a pair."""
-        n_batch = self.model.summary_stats.n_batch
-        for i, first in enumerate(self.latents[0]):
-            batch = first.given.cats[-1]
-            drawn = torch.as_tensor(rng.integers(n_batch, size=batch.shape), device=batch.device)
-            for latents in self.latents:
-                given = latents[i].given
-                latents[i] = latents[i]._replace(given=given._replace(cats=(*given.cats[:-1], drawn)))
+            # Batches are drawn uniformly, the same for the samples of a pair.
+            rng = np.random.default_rng(drawing.seed)
+            for i, first in enumerate(self.latents[0]):
+                batch = first.given.cats[-1]
+                drawn = torch.as_tensor(
+                    rng.integers(model.summary_stats.n_batch, size=batch.shape), device=batch.device
+                )
+                for latents in self.latents:
+                    given = latents[i].given
+                    latents[i] = latents[i]._replace(given=given._replace(cats=(*given.cats[:-1], drawn)))
 
     def __call__(self, adata, indices, transform_batch, n_samples_overall) -> np.ndarray:
         """Expression ``(n_samples, genes of the block)`` of the population whose number is in ``indices``."""
@@ -368,10 +349,11 @@ def _groups(adata: AnnData, groupby: str | None, groups: Sequence[str] | None) -
         return
     check_columns(adata, [groupby], "groupby")
     labels = adata.obs[groupby]
-    known = list(labels.dropna().unique())
-    wanted = sorted(known) if groups is None else ([groups] if isinstance(groups, str) else list(groups))
+    known = sorted(labels.dropna().unique())
+    wanted = known if groups is None else ([groups] if isinstance(groups, str) else list(groups))
+    if not wanted:
+        raise ValueError(f"groups={groups} of groupby={groupby!r} names no group; give at least one, or leave it out.")
     for name in wanted:
         if name not in known:
-            raise ValueError(f"groups: {name!r} is not in adata.obs[{groupby!r}], which has {sorted(known)}.")
-    for name in wanted:
-        yield name, (labels == name).to_numpy()
+            raise ValueError(f"groups: {name!r} is not in adata.obs[{groupby!r}], which has {known}.")
+    yield from ((name, (labels == name).to_numpy()) for name in wanted)

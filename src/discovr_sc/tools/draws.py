@@ -1,11 +1,8 @@
-"""What the methods that draw samples share: a seed of their own, and which cells they are of."""
+"""What the methods that draw samples share: a seed of their own."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 
 
@@ -15,11 +12,3 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
-
-
-def row_numbers(indices: Sequence[int] | np.ndarray | None, n: int) -> np.ndarray:
-    """Numbers of the rows that are asked for: all of ``n``, those listed, or those where a mask is true."""
-    if indices is None:
-        return np.arange(n)
-    rows = np.asarray(indices)
-    return np.flatnonzero(rows) if rows.dtype == bool else rows

@@ -10,13 +10,13 @@ import pandas as pd
 import torch
 from anndata import AnnData
 from sklearn.preprocessing import StandardScaler
-from torch.distributions import Distribution
 
 from discovr_sc.data import log_counts
-from discovr_sc.model.checks import check_gene_list, check_whole_number, find_data
+from discovr_sc.model.checks import check_gene_list, check_number, check_whole_number, find_data
+from discovr_sc.model.values import row_numbers
 from discovr_sc.module.likelihoods import COUNTS_PER_CELL, Averaged
 from discovr_sc.tools.counterfactual import own_and_under, way_to
-from discovr_sc.tools.draws import row_numbers, seeded
+from discovr_sc.tools.draws import seeded
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface, Tensors
@@ -40,37 +40,31 @@ def get_condition_effect(
 
     Parameters
     ----------
-    adata, indices
+    adata, indices, batch_size
         See :meth:`get_latent_representation`.
     reference
         A condition, to compare with the cell as predicted in it (see :meth:`predict_counterfactual`) in place of
         its marginal expression.
     gene_list
         Genes to return; all by default. Scores of cells are over all genes.
-    n_samples
-        Samples of the latents, the same z for both expressions.
+    n_samples, seed
+        Samples of the latents, the same z for both expressions, and their seed.
     level
         Of the credible intervals.
     pseudocount
-        Added to expression in counts per 10,000, so that the fold changes of genes that are hardly expressed are
-        near 0.
+        Added to counts per 10,000, so that the fold changes of genes that are hardly expressed are near 0.
     per_cell
         Whether to keep fold changes of every cell and gene; without, memory does not grow with the cells.
-    seed
-        Of the samples.
-    batch_size
-        Cells per pass.
 
     Returns
     -------
-    AnnData of cells by genes. ``X``: posterior mean of log2(full / marginal); ``layers["low"]`` and ``["high"]``:
-    the ends of its credible interval (none of these with ``per_cell=False``).
-    ``obs["response"]``: how far the condition moves the cell, KL(full || marginal) between the two profiles of
-    normalised expression in nats, and the cell's condition.
-    ``var``, over the cells: mean and variance of log(1 + counts per 10,000) of the data, of full and of marginal
-    expression (``mean_data``, ``variance_full``, ...), ``variance_restored`` = variance_full - variance_marginal,
-    and ``lfc``, the mean of ``X``. With ``reference``, the cells as predicted in it stand in the place of marginal
-    expression (``mean_reference``, ``variance_reference``), and there is no ``variance_restored``.
+    AnnData of cells by genes. ``X``: posterior mean of log2(full / marginal); ``layers["low"]`` and ``["high"]``: the
+    ends of its credible interval (none of these with ``per_cell=False``). ``obs["response"]``: how far the condition
+    moves the cell, KL(full || marginal) between the two profiles of normalised expression in nats, and the cell's
+    condition. ``var``, over the cells: mean and variance of log(1 + counts per 10,000) of the data, of full and of
+    marginal expression (``mean_data``, ``variance_full``, ...), ``variance_restored`` = variance_full -
+    variance_marginal, and ``lfc``, the mean of ``X``. With ``reference``, the cells as predicted in it stand in the
+    place of marginal expression (``mean_reference``, ``variance_reference``), and there is no ``variance_restored``.
 
     Examples
     --------
@@ -83,15 +77,12 @@ def get_condition_effect(
     model.check_not_minified("get_condition_effect")
     model.check_of_genes("get_condition_effect")
     check_whole_number("n_samples", n_samples, at_least=2)
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}; give a number between 0 and 1.")
-    if not pseudocount > 0:
-        raise ValueError(f"pseudocount={pseudocount}; give a number above 0.")
+    check_number("level", level, above=0, below=1)
+    check_number("pseudocount", pseudocount, above=0)
     genes = model.get_var_names()
     if gene_list is not None:
         check_gene_list(gene_list, genes)
-        genes = pd.Index(gene_list)
-    columns = pd.Index(model.get_var_names()).get_indexer(genes)
+    columns = pd.Index(genes).get_indexer(genes if gene_list is None else gene_list)
     condition = None if reference is None else model.condition_index(reference, "reference")
     adata = model.validate(adata)
     rows = row_numbers(indices, adata.n_obs)
@@ -105,7 +96,7 @@ def get_condition_effect(
     with seeded(seed):
         way = None if condition is None else way_to(model, condition)
         done = 0
-        for tensors in model.batches(adata, rows, batch_size, n_samples=n_samples):
+        for tensors in model.batches(adata, rows, batch_size, n_samples=n_samples, seed=seed):
             full, other = _full_and_other(model, tensors, condition, way, n_samples)  # (n_samples, n, genes), in CP10k
             lfc = (torch.log2(full + pseudocount) - torch.log2(other + pseudocount))[..., columns]
             full, other = full.mean(0), other.mean(0)
@@ -125,7 +116,12 @@ def get_condition_effect(
     obs = adata.obs.iloc[rows][[key] if key in adata.obs else []].copy()
     obs["response"] = np.concatenate(scores)
     uns = {"condition_effect": {"units": "log2 fold change", "against": reference or "marginal", "level": level}}
-    return AnnData(layers.pop("X", None), obs=obs, var=_gene_table(genes, moments), layers=layers, uns=uns)
+    var = pd.DataFrame({"lfc": moments.pop("lfc").mean_}, index=pd.Index(genes)[columns])
+    for name, of in moments.items():
+        var[f"mean_{name}"], var[f"variance_{name}"] = of.mean_, of.var_
+    if against == "marginal":
+        var["variance_restored"] = var["variance_full"] - var["variance_marginal"]
+    return AnnData(layers.pop("X", None), obs=obs, var=var, layers=layers, uns=uns)
 
 
 @torch.inference_mode()
@@ -140,22 +136,9 @@ def _full_and_other(
         # A method without a decoder of z alone averages normalised expression itself.
         expression = model.module.likelihood.reconstruction(px), other.mean
     else:
-        expression = _expected_shares(px), _expected_shares(other)
+        # Of expected counts, extra zeros included: full expression may have them, marginal does not.
+        expression = px.mean / px.mean.sum(-1, keepdim=True), other.mean / other.mean.sum(-1, keepdim=True)
     return COUNTS_PER_CELL * expression[0].cpu(), COUNTS_PER_CELL * expression[1].cpu()
-
-
-def _expected_shares(px: Distribution) -> torch.Tensor:
-    """Shares of genes in expected counts, extra zeros included: full expression may have them, marginal does not."""
-    return px.mean / px.mean.sum(-1, keepdim=True)
-
-
-def _gene_table(genes: pd.Index, moments: dict[str, StandardScaler]) -> pd.DataFrame:
-    table = pd.DataFrame({"lfc": moments["lfc"].mean_}, index=pd.Index(genes))
-    for name in (name for name in moments if name != "lfc"):
-        table[f"mean_{name}"], table[f"variance_{name}"] = moments[name].mean_, moments[name].var_
-    if "marginal" in moments:
-        table["variance_restored"] = table["variance_full"] - table["variance_marginal"]
-    return table
 
 
 def _divergence(full: torch.Tensor, other: torch.Tensor) -> np.ndarray:

@@ -12,7 +12,8 @@ import torch
 from anndata import AnnData
 from scvi.utils import unsupported_if_adata_minified
 
-from discovr_sc.tools.draws import row_numbers
+from discovr_sc.model.checks import check_whole_number
+from discovr_sc.model.values import row_numbers
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import LatentKind, ModelInterface, Tensors
@@ -35,17 +36,14 @@ def get_latent_representation(
     Parameters
     ----------
     adata
-        Cells; those of the training by default. Cells whose condition is missing (or that have no column of
-        conditions) count as unknown: their w is averaged over the conditions by their posterior probability
-        given the cell.
+        Cells; those of the training by default. Cells whose condition is missing (or that have no column of conditions)
+        count as unknown: their w is averaged over the conditions by their posterior probability given the cell.
     indices
         Rows to take; all by default.
     kind
         ``"z"``: shared by all conditions. ``"w"``: what the condition adds. ``"zw"``: both, z first.
-    use_mean
-        The posterior mean, or else one sample.
-    return_dist
-        Return means and variances.
+    use_mean, return_dist
+        The posterior mean, or else one sample; return means and variances.
     batch_size
         Cells per pass; by default as many as make some 2 million numbers.
     dataloader
@@ -95,6 +93,7 @@ def predict_condition(
     *,
     key: str | None = None,
     n_samples: int = 64,
+    seed: int = 0,
     batch_size: int | None = None,
 ) -> pd.DataFrame:
     """Posterior probabilities of the conditions given each cell's data, its own condition not used.
@@ -107,6 +106,8 @@ def predict_condition(
         Of several columns that make the condition, the one to predict; their combinations by default.
     n_samples
         Importance samples for each condition.
+    seed
+        Of the samples: cells of the same name get the same probabilities, whichever others are asked about with them.
 
     Returns
     -------
@@ -114,13 +115,6 @@ def predict_condition(
 
     Examples
     --------
-    >>> from discovr_sc import DISCOVR, data
-    >>> adata = data.simulate_counts(n_cells=200, n_genes=50, n_batches=2)
-    >>> DISCOVR.setup_anndata(adata, condition_key=["condition", "batch"])
-    >>> model = DISCOVR(adata)
-    >>> model.train(max_epochs=1, enable_progress_bar=False)
-    >>> list(model.predict_condition(n_samples=2).columns)
-    ['control & batch_0', 'control & batch_1', 'treated_1 & batch_0', 'treated_1 & batch_1']
     >>> list(model.predict_condition(key="condition", n_samples=2).columns)
     ['control', 'treated_1']
     """
@@ -129,10 +123,11 @@ def predict_condition(
         raise ValueError(
             f"key={key!r} is not one of the columns that make the condition; choose from {model.condition_keys}."
         )
+    check_whole_number("n_samples", n_samples, at_least=1)
     adata = model.validate(adata)
     log_joint = [
         model.module.log_joint(tensors, n_mc_samples=n_samples).cpu()
-        for tensors in model.batches(adata, indices, batch_size)
+        for tensors in model.batches(adata, indices, batch_size, seed=seed)
     ]
     probs = pd.DataFrame(
         torch.softmax(torch.cat(log_joint), dim=-1).numpy(),

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anndata
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
 from scvi import settings
-from scvi.model.base import ArchesMixin
 
+from discovr_sc._scvi import pad_and_sort_genes
+from discovr_sc.errors import InputTypeError
 from discovr_sc.model.checks import check_new_conditions, check_query
+from discovr_sc.model.storage import VAR_NAMES, read_model
 from discovr_sc.module.surgery import grow
 
 if TYPE_CHECKING:
@@ -98,16 +101,22 @@ def load_query_data(
     return model
 
 
-def prepare_query_anndata(adata: AnnData, reference_model: str | Path | ModelInterface, **kwargs):
+def prepare_query_anndata(
+    adata: AnnData,
+    reference_model: str | Path | ModelInterface,
+    return_reference_var_names: bool = False,
+    inplace: bool = True,
+) -> AnnData | pd.Index | None:
     """Give query data the reference's genes in its order; missing ones are filled with zeros.
 
     Parameters
     ----------
     adata, reference_model
         See :meth:`load_query_data`.
-    **kwargs
-        See :meth:`scvi.model.base.ArchesMixin.prepare_query_anndata`: ``inplace=False`` returns a new AnnData,
-        ``return_reference_var_names=True`` only the reference's genes.
+    return_reference_var_names
+        Return the reference's genes only.
+    inplace
+        Change ``adata``, or else return a new AnnData.
 
     Examples
     --------
@@ -115,8 +124,9 @@ def prepare_query_anndata(adata: AnnData, reference_model: str | Path | ModelInt
     >>> list(model.prepare_query_anndata(shuffled, model, inplace=False).var_names) == list(adata.var_names)
     True
     """
-    reference = str(reference_model) if isinstance(reference_model, Path) else reference_model
-    return ArchesMixin.prepare_query_anndata(adata, reference, **kwargs)
+    is_folder = isinstance(reference_model, str | Path)
+    genes = pd.Index(read_model(reference_model)[VAR_NAMES] if is_folder else reference_model.get_var_names())
+    return genes if return_reference_var_names else pad_and_sort_genes(adata, genes, inplace)
 
 
 def add_condition(
@@ -199,6 +209,8 @@ def _old_cells(model: ModelInterface, old_cells: AnnData | bool) -> AnnData | No
         check_query(old_cells, model.registry)
         model.check_values(old_cells)
         return old_cells.copy()
+    if not isinstance(old_cells, bool):
+        raise InputTypeError(f"old_cells={old_cells!r}; give an AnnData, True for the model's own cells, or False.")
     if not old_cells:
         return None
     if model.minified_data_type is not None or not model.has_training_data():

@@ -9,14 +9,20 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
+from scvi import REGISTRY_KEYS
 from scvi.model.base import RNASeqMixin
 from scvi.utils import unsupported_if_adata_minified
 
-from discovr_sc.model.checks import check_gene_list, check_names, check_whole_number
+from discovr_sc._scvi import batch_codes
+from discovr_sc.model.checks import check_gene_list, check_names, check_number, check_whole_number
+from discovr_sc.model.values import row_numbers
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface, ReconstructionKind
 
+#: Expression is decoded in so many parts, so that what a part takes is little beside the result; a part has at least
+#: that many numbers and at most so many.
+PARTS, LEAST_NUMBERS, NUMBERS_PER_PASS = 40, 250_000, 2_000_000
 #: Arguments of scvi-tools' ``get_normalized_expression`` that ours hands on.
 RARER = ("n_samples_overall", "weights", "return_numpy", "silent", "dataloader")
 
@@ -39,21 +45,19 @@ def get_normalized_expression(
 
     Parameters
     ----------
-    adata, indices
+    adata, indices, batch_size
         See :meth:`get_latent_representation`.
     kind
         ``"full"`` decodes both latents. ``"marginal"`` decodes z alone: what the cell would express, its
         condition averaged out.
     gene_list
-        Genes to return; all by default.
+        Genes to return, in this order; all by default.
     library_size
         What a cell's expression sums to; ``"latent"`` for the cell's own total (or size factor).
     n_samples, return_mean
         Posterior samples of the latents, and whether to average them. One sample differs from call to call.
     transform_batch
         Decode as if all cells were of this batch (or averaged over these).
-    batch_size
-        Cells per pass.
     **kwargs
         ``n_samples_overall``, ``weights``, ``return_numpy``, ``silent`` and ``dataloader`` of
         :meth:`scvi.model.SCVI.get_normalized_expression`.
@@ -78,20 +82,45 @@ def get_normalized_expression(
             f"library_size='latent': {type(model).__name__} averages normalised expression for kind='marginal'; "
             "give library_size a number."
         )
+    check_whole_number("n_samples", n_samples, at_least=1)
+    if kwargs.get("n_samples_overall") is not None and n_samples != 1:
+        raise ValueError(f"n_samples={n_samples} and n_samples_overall both say how many samples; give one of them.")
+    if library_size != "latent":
+        check_number("library_size", library_size, above=0)
+    genes = pd.Index(model.get_var_names())
     if gene_list is not None:
-        check_gene_list(gene_list, model.get_var_names())
-    return RNASeqMixin.get_normalized_expression(
-        model.decoding(kind),
-        adata,
-        indices,
-        gene_list=gene_list,
-        library_size=library_size,
-        n_samples=n_samples,
-        return_mean=return_mean,
-        transform_batch=transform_batch,
-        batch_size=batch_size or model.cells_per_pass(n_samples),
-        **kwargs,
-    )
+        check_gene_list(gene_list, genes)
+    columns = np.arange(len(genes)) if gene_list is None else genes.get_indexer(gene_list)
+    if kwargs.keys() - {"return_numpy", "silent"} or not (return_mean or n_samples == 1):
+        indices = None if indices is None else row_numbers(indices, model.validate(adata).n_obs)
+        found = RNASeqMixin.get_normalized_expression(
+            model.decoding(kind),
+            adata,
+            indices,
+            library_size=library_size,
+            n_samples=n_samples,
+            return_mean=return_mean,
+            transform_batch=transform_batch,
+            batch_size=batch_size or model.cells_per_pass(n_samples),
+            **kwargs,
+        )
+        return found.iloc[:, columns] if isinstance(found, pd.DataFrame) else found[..., columns]
+    adata = model.validate(adata)
+    rows = row_numbers(indices, adata.n_obs)
+    batches = batch_codes(model.get_anndata_manager(adata, required=True), transform_batch)
+    expression = np.zeros((len(rows), len(columns)), dtype=np.float32)
+    numbers = np.clip(expression.size // PARTS, LEAST_NUMBERS, NUMBERS_PER_PASS)
+    done = 0
+    for tensors in model.batches(adata, rows, batch_size or max(1, int(numbers) // len(genes))):
+        n = len(tensors[REGISTRY_KEYS.X_KEY])
+        part = expression[done : done + n]
+        for px in model.decode_each(tensors, n_samples, kind, batches):
+            part += px.get_normalized("mu" if library_size == "latent" else "scale").cpu().numpy()[:, columns]
+        part *= (1 if library_size == "latent" else library_size) / (n_samples * len(batches))
+        done += n
+    if kwargs.get("return_numpy"):
+        return expression
+    return pd.DataFrame(expression, columns=genes[columns], index=adata.obs_names[rows])
 
 
 def posterior_predictive_sample(model: ModelInterface, *args, kind: ReconstructionKind = "full", **kwargs):
@@ -112,6 +141,7 @@ def posterior_predictive_sample(model: ModelInterface, *args, kind: Reconstructi
     _check(model, kind)
     if kind == "marginal" and not model.module.has_z_likelihood:
         model.no_likelihood_of_z("")
+    check_whole_number("n_samples", kwargs.get("n_samples", 1), at_least=1)
     return RNASeqMixin.posterior_predictive_sample(model.decoding(kind), *args, **kwargs)
 
 
@@ -178,10 +208,8 @@ def get_reconstruction_error(
     ----------
     adata, indices, batch_size
         See :meth:`get_latent_representation`.
-    kind
-        Which decoder.
-    return_mean
-        Average over cells.
+    kind, return_mean
+        Which decoder, and whether to average over cells.
 
     Examples
     --------
@@ -219,10 +247,8 @@ def get_marginal_ll(
     kind
         ``"full"``: of the model of both latents, the condition summed out with p(y). ``"marginal"``: of the model
         of z alone.
-    n_mc_samples
-        Importance samples (for each condition).
-    return_mean
-        Average over cells.
+    n_mc_samples, return_mean
+        Importance samples (for each condition), and whether to average over cells.
 
     Examples
     --------
@@ -230,6 +256,7 @@ def get_marginal_ll(
     True
     """
     _check(model, kind)
+    check_whole_number("n_mc_samples", n_mc_samples, at_least=1)
     log_px = [
         model.module.marginal_ll(tensors, n_mc_samples=n_mc_samples, kind=kind)
         for tensors in model.batches(adata, indices, batch_size)

@@ -1,7 +1,5 @@
 """Changes that replicates agree on: cells of one donor are not independent of each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -83,23 +81,16 @@ def log2_per_million(sums: np.ndarray, totals: np.ndarray) -> np.ndarray:
 class Replicates:
     """Replicates of two populations: those that have cells in both, or, where there are none, those of either.
 
-    Parameters
-    ----------
-    adata, key
-        Cells, and the column of ``obs`` that names their replicates.
-    populations
-        Rows of the cells of the target and of the reference.
+    ``key`` is the column of ``obs`` that names them; populations are rows of cells of the target and the reference.
     """
 
     def __init__(self, adata: AnnData, key: str, populations: Sequence[np.ndarray]):
         if not isinstance(key, str):
             raise TypeError(f"replicate_key={key!r}; give the name of one column of adata.obs.")
         check_columns(adata, [key], "replicate_key")
-        labels = adata.obs[key]
-        missing = labels.isna().to_numpy()
-        if any(missing[cells].any() for cells in populations):
+        if adata.obs[key].iloc[np.concatenate(populations)].isna().any():
             raise ValueError(f"replicate_key {key!r} has missing values; fill them in or drop these cells.")
-        labels = labels.astype(str).to_numpy()
+        labels = adata.obs[key].astype(str).to_numpy()
         target, reference = (np.unique(labels[cells]) for cells in populations)
         both = np.intersect1d(target, reference)
         self.paired = len(both) > 0
@@ -114,12 +105,10 @@ class Replicates:
                 f"of the values of replicate_key {key!r}, {numbers}; a test over replicates needs at least "
                 f"{LEAST_REPLICATES}. Leave replicate_key out, or test larger groups."
             )
-        self.cells = [
-            cells[np.isin(labels[cells], names)] for cells, names in zip(populations, self.names, strict=True)
-        ]
-        self._numbers = [
-            np.searchsorted(names, labels[cells]) for cells, names in zip(self.cells, self.names, strict=True)
-        ]
+        sides = zip(populations, self.names, strict=True)
+        self.cells = [cells[np.isin(labels[cells], names)] for cells, names in sides]
+        sides = zip(self.cells, self.names, strict=True)
+        self._numbers = [np.searchsorted(names, labels[cells]) for cells, names in sides]
 
     def __len__(self) -> int:
         """How many there are."""
@@ -129,18 +118,9 @@ class Replicates:
         """The mean over draws of tests of all cells' counts.
 
         Counts are summed by replicate and condition, and tested as logarithms: within replicates that have both
-        conditions, else between those of one and of the other.
-
-        Parameters
-        ----------
-        draw
-            Gives, for rows of cells and in their order, draws of the counts of some of them at a time,
-            ``(n_draws, n, genes)``.
-
-        Returns
-        -------
-        DataFrame, a row for each gene: ``lfc_replicates`` (the mean log2 fold change of sums), ``t`` and ``p_value``;
-        missing where a gene has too few counts.
+        conditions, else between those of one and of the other. ``draw`` gives, for rows of cells and in their order,
+        draws of the counts of some of them at a time, ``(n_draws, n, genes)``. The result has a row for each gene:
+        ``lfc_replicates`` (the mean log2 fold change of sums), ``t`` and ``p_value``, missing where counts are too few.
         """
         sums = [self._sums(draw, which) for which in (0, 1)]
         tested = expressed(np.concatenate([part.mean(0) for part in sums]), min(map(len, self.names)))

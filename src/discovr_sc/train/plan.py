@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager, nullcontext
+from copy import copy, deepcopy
 from dataclasses import fields
 from inspect import signature
+from typing import Any
 
 import torch
 from scvi import REGISTRY_KEYS
@@ -15,10 +18,15 @@ from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.module.priors import means_of_priors
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.settings import PlanSettings
+from discovr_sc.train.checkpoints import OURS, History, random_state, set_random_state
+from discovr_sc.train.divergence import Watch
 from discovr_sc.train.health import AdversaryHealth
 
 #: Mini-batches at the end of an epoch in which the adversary's health is looked at.
 LOOKED_AT = 2
+
+#: Part of the epochs over which the terms that align the conditions come in.
+ALIGNMENT_RAMP = 0.1
 
 #: What the progress bar shows.
 SHOWN = ("train_loss", "validation_loss", "adversary_accuracy_train")
@@ -54,6 +62,9 @@ class AdversarialPlan(TrainingPlan):
         Last part of the epochs, from 0 to 1, over which the model's learning rate falls linearly to 0. The adversary's
         does not fall: while the model comes to rest, the adversary keeps up with it, and what it can still read is
         removed.
+    alignment_start
+        Part of the epochs, from 0 to below 1, before the conditions are aligned: first the components of z find the
+        kinds of cells, within which they are. The adversary trains from the start.
     **kwargs
         The settings above, whose defaults are in :class:`~discovr_sc.settings.PlanSettings`, and those of
         :class:`~scvi.train.TrainingPlan`.
@@ -82,6 +93,11 @@ class AdversarialPlan(TrainingPlan):
         self.settings = settings
         self.adversary_lr = self.lr if settings.adversary_lr is None else settings.adversary_lr
         self.prior_lr = self.lr if settings.prior_lr is None else settings.prior_lr
+        #: Epochs before this training, where it goes on from a checkpoint.
+        self.earlier_history: History = {}
+        self._history: History = {}
+        self._to_restore: dict[str, Any] | None = None
+        self._n_batches = 0
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
         self._health, self._validation_health = AdversaryHealth(), AdversaryHealth()
@@ -112,10 +128,11 @@ class AdversarialPlan(TrainingPlan):
             return [model_optimizer]
         return [model_optimizer, create([{"params": adversary, "lr": self.adversary_lr}])]
 
-    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
+    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> dict[str, torch.Tensor]:
         """One round of the game on one mini-batch."""
+        self._n_batches = batch_idx + 1
         if len(batch[REGISTRY_KEYS.X_KEY]) == 1:
-            return  # batch norm has no variance to divide by
+            return {"loss": torch.zeros(())}  # batch norm has no variance to divide by
         optimizers = self.optimizers()
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
         self._set_learning_rate(model_optimizer, batch_idx)
@@ -131,19 +148,29 @@ class AdversarialPlan(TrainingPlan):
         views = None
         if adversary_optimizer:
             views = self.module.adversary_views(q, p)
-            self._train_adversary(adversary_optimizer[0], views, q)
+            self._train_adversary(adversary_optimizer[0], views, q, p, batch)
         with frozen(self.module.adversary):
             with self._watching(self._health, q, batch_idx, self.trainer.num_training_batches):
-                losses = self.module.loss(batch, q, p, views=views, **self.loss_kwargs)
-            self._step(model_optimizer, losses.loss)
+                alignment = self._alignment(batch_idx)
+                losses = self.module.loss(batch, q, p, views=views, alignment=alignment, **self.loss_kwargs)
+            self._step(model_optimizer, losses.loss, losses.extra_metrics, batch)
         self._totals.add(losses)
+        return {"loss": losses.loss.detach()}  # for callbacks: nothing is optimised by Lightning
+
+    def _done(self, batch_idx: int) -> float:
+        """The part of the training that is done."""
+        return (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
 
     def _set_learning_rate(self, optimizer, batch_idx: int) -> None:
         if self.settings.final_decay == 0:
             return
-        done = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.trainer.max_epochs
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * min(1.0, (1 - done) / self.settings.final_decay)
+            group["lr"] = group["initial_lr"] * min(1.0, (1 - self._done(batch_idx)) / self.settings.final_decay)
+
+    def _alignment(self, batch_idx: int) -> float:
+        """The factor of the terms that align the conditions."""
+        start = self.settings.alignment_start
+        return 1.0 if start == 0 else min(max((self._done(batch_idx) - start) / ALIGNMENT_RAMP, 0.0), 1.0)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
         """The objective on one mini-batch, nothing updated."""
@@ -152,6 +179,36 @@ class AdversarialPlan(TrainingPlan):
             losses = self.module.loss(batch, q, p, **self.loss_kwargs)
         self._validation_totals.add(losses)
 
+    # Checkpoints ---------------------------------------------------------------------------------------------------
+
+    def resume(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from a checkpoint when the training starts."""
+        self.earlier_history, self._history = checkpoint[OURS]["history"], deepcopy(checkpoint[OURS]["history"])
+        self._to_restore = checkpoint
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what Lightning does not save; in the middle of an epoch a training cannot go on."""
+        history = {name: {key: list(values) for key, values in part.items()} for name, part in self._history.items()}
+        if len(self._totals):  # the checkpoint is written before the epoch's end is told to the plan
+            self._note(history, self._values(self._totals, self._health, "train"))
+        n_epochs = self.current_epoch + 1 if self._n_batches == self.trainer.num_training_batches else None
+        checkpoint[OURS] = {"random": random_state(), "history": history, "n_epochs": n_epochs}
+
+    def on_train_start(self) -> None:
+        """Watch for a training that diverges; take the optimisers' state from a checkpoint."""
+        self._watch = Watch(self.module)
+        if self._to_restore is not None:
+            for optimizer, state in zip(self.trainer.optimizers, self._to_restore["optimizer_states"], strict=True):
+                optimizer.load_state_dict(state)
+
+    def on_train_epoch_start(self) -> None:
+        """Take random numbers from where they were: the order of cells is drawn next."""
+        if self._to_restore is not None:
+            set_random_state(self._to_restore[OURS]["random"])
+            self._to_restore = None
+
+    # History -------------------------------------------------------------------------------------------------------
+
     def _watching(self, health: AdversaryHealth, q: dict, batch_idx: int, n_batches: int | float):
         """Look at the adversary's health in an epoch's last mini-batches: the very last may have few cells."""
         looks = batch_idx >= n_batches - LOOKED_AT
@@ -159,6 +216,7 @@ class AdversarialPlan(TrainingPlan):
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's means and the adversary's health, and warn, once, where it is ill."""
+        self._watch.keep()
         self._health.warn(self.current_epoch)
         self._log_totals(self._totals, self._health, "train")
 
@@ -167,24 +225,41 @@ class AdversarialPlan(TrainingPlan):
         self._log_totals(self._validation_totals, self._validation_health, "validation")
 
     def _log_totals(self, totals: EpochTotals, health: AdversaryHealth, mode: str) -> None:
-        means, n = totals.pop_means()
-        values = {f"{mode}_loss": means.pop("loss")}
-        values |= {f"{name}_{mode}": value for name, value in (means | health.pop_metrics()).items()}
+        values, n = self._values(totals, health, mode), len(totals)
+        totals.reset()
+        health.pop_metrics()
         for name, value in values.items():
             self.log(name, value, prog_bar=name in SHOWN, batch_size=n, sync_dist=self.use_sync_dist)
+        self._note(self._history, values)
 
-    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict) -> None:
+    @staticmethod
+    def _values(totals: EpochTotals, health: AdversaryHealth, mode: str) -> dict[str, torch.Tensor]:
+        """The epoch's means and the adversary's health by their names in the history; nothing is reset."""
+        means = totals.means()
+        values = {f"{mode}_loss": means.pop("loss")}
+        return values | {f"{name}_{mode}": value for name, value in (means | copy(health).pop_metrics()).items()}
+
+    def _note(self, history: History, values: dict[str, torch.Tensor]) -> None:
+        for name, value in values.items():
+            noted = history.setdefault(name, {"epoch": [], "value": []})
+            noted["epoch"].append(self.current_epoch)
+            noted["value"].append(float(value))
+
+    def _train_adversary(self, optimizer, views: dict[str, torch.Tensor], q: dict, p: dict, batch: dict) -> None:
         views = {place: view.detach() for place, view in views.items()}
         for _ in range(self.settings.n_adversary_steps):
-            self._step(optimizer, adversary_loss(self.module.adversary(views), q["y"], q["known"]))
+            loss = adversary_loss(self.module.adversary_logits(views, p), q["y"], q["known"])
+            self._step(optimizer, loss, {"adversary_loss": loss}, batch)
 
-    def _step(self, optimizer, loss: torch.Tensor) -> None:
+    def _step(self, optimizer, loss: torch.Tensor, terms: dict[str, torch.Tensor], batch: dict) -> None:
         optimizer.zero_grad()
         self.manual_backward(loss)
-        if self.settings.gradient_clip is not None:
-            # Not Lightning's own: it refuses fused optimisers under mixed precision.
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.settings.gradient_clip)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        # Not Lightning's own: it refuses fused optimisers under mixed precision.
+        largest = math.inf if self.settings.gradient_clip is None else self.settings.gradient_clip
+        norm = torch.nn.utils.clip_grad_norm_(parameters, largest)
+        rate = max(group["lr"] for group in optimizer.param_groups)
+        self._watch.check(loss.detach(), norm, epoch=self.current_epoch, terms=terms, batch=batch, rate=rate)
         optimizer.step()
 
 
@@ -212,11 +287,17 @@ class EpochTotals:
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.detach()
 
-    def pop_means(self) -> tuple[dict[str, torch.Tensor], int]:
-        """Means over the cells added since the last call, and their number."""
-        means, n = {name: total / self._n for name, total in self._sums.items()}, self._n
+    def means(self) -> dict[str, torch.Tensor]:
+        """Means over the cells added since the last reset."""
+        return {name: total / self._n for name, total in self._sums.items()}
+
+    def reset(self) -> None:
+        """Start anew."""
         self._sums, self._n = {}, 0
-        return means, n
+
+    def __len__(self) -> int:
+        """Number of cells."""
+        return self._n
 
 
 @contextmanager

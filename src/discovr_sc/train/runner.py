@@ -5,13 +5,17 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
+from collections.abc import Sequence
 from inspect import signature
 
+from lightning.pytorch.callbacks import Checkpoint
 from scvi import settings
-from scvi.train import LoudEarlyStopping, Trainer, TrainRunner
+from scvi.train import LoudEarlyStopping, SaveCheckpoint, Trainer, TrainRunner
 
 from discovr_sc._scvi import is_distributed
+from discovr_sc.errors import DivergenceError, InputError
 from discovr_sc.module.surgery import set_training_mode
+from discovr_sc.train.checkpoints import OURS, joined, read_checkpoint, resume
 from discovr_sc.train.splitter import Splitter
 
 
@@ -22,6 +26,13 @@ class StoppingTrainer(Trainer):
     """
 
     def __init__(self, *args, early_stopping: bool = False, **kwargs):
+        # scvi-tools would add a checkpoint of its own to these, and Lightning refuses them without.
+        callbacks = kwargs.pop("callbacks", None) or []
+        callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
+        ours = [c for c in callbacks if isinstance(c, Checkpoint) and not isinstance(c, SaveCheckpoint)]
+        kwargs["callbacks"] = [c for c in callbacks if c not in ours]
+        if ours and not any(isinstance(c, SaveCheckpoint) for c in callbacks):
+            kwargs["enable_checkpointing"] = False
         if early_stopping and is_distributed(kwargs.get("strategy")):
             defaults = signature(Trainer).parameters
             options = ("monitor", "min_delta", "patience", "mode", "warmup_epochs")
@@ -34,6 +45,7 @@ class StoppingTrainer(Trainer):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="early_stopping was automatically disabled")
             super().__init__(*args, early_stopping=early_stopping, **kwargs)
+        self.callbacks += ours
 
 
 class InterruptibleTrainRunner(TrainRunner):
@@ -73,6 +85,7 @@ class InterruptibleTrainRunner(TrainRunner):
             self.data_splitter.setup("fit")
         # A model that was trained before is in evaluation mode, and Lightning would leave it there.
         set_training_mode(self.model.module, self.model.trainable_)
+        self._resume()
         try:
             super().__call__()
         except (KeyboardInterrupt, SystemExit) as stop:
@@ -82,7 +95,39 @@ class InterruptibleTrainRunner(TrainRunner):
                 # Lightning has switched Ctrl-C off for its shutdown.
                 signal.signal(signal.SIGINT, handler)
             self._keep_what_was_learned()
+            warnings.warn(
+                f"Training was interrupted in epoch {self.trainer.current_epoch + 1}; the model keeps what it has "
+                "learned.",
+                UserWarning,
+                stacklevel=settings.warnings_stacklevel,
+            )
+        except DivergenceError as error:
+            if error.n_good_epochs:
+                self._keep_what_was_learned()
+                self.model.after_training(self.data_splitter)
+            raise
         self.model.after_training(self.data_splitter)
+
+    def _resume(self) -> None:
+        """Go on from a checkpoint, where there is one."""
+        if self.ckpt_path is None:
+            return
+        path, self.ckpt_path = self.ckpt_path, None  # not Lightning's to read
+        checkpoint = read_checkpoint(path)
+        if checkpoint[OURS]["n_epochs"] is None:
+            raise InputError(
+                f"ckpt_path={str(path)!r} was written in the middle of an epoch; give one of an epoch's end "
+                "(ModelCheckpoint without every_n_train_steps)."
+            )
+        if isinstance(self.data_splitter, Splitter):
+            self.data_splitter.restore(checkpoint.get(type(self.data_splitter).__qualname__), str(path))
+        resume(checkpoint, self.trainer, self.training_plan)
+
+    def _update_history(self) -> None:
+        super()._update_history()
+        earlier, self.training_plan.earlier_history = self.training_plan.earlier_history, {}
+        if earlier and isinstance(self.model.history_, dict):
+            self.model.history_ = joined(earlier, self.model.history_)
 
     def _keep_what_was_learned(self) -> None:
         model, splitter = self.model, self.data_splitter
@@ -93,11 +138,6 @@ class InterruptibleTrainRunner(TrainRunner):
         model.module.eval()
         model.trainer = self.trainer
         model.is_trained_ = True
-        warnings.warn(
-            f"Training was interrupted in epoch {self.trainer.current_epoch + 1}; the model keeps what it has learned.",
-            UserWarning,
-            stacklevel=settings.warnings_stacklevel,
-        )
 
 
 def is_interrupt(stop: BaseException) -> bool:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
+import torch
 from scvi import REGISTRY_KEYS, settings
 from scvi.dataloaders import DataSplitter
 from torch.utils.data import BatchSampler, WeightedRandomSampler, default_convert
+
+from discovr_sc.errors import InputError
+
+#: Names of the sets of cells in a checkpoint.
+SETS = ("train", "validation", "test")
 
 
 class Splitter(DataSplitter):
@@ -30,8 +39,56 @@ class Splitter(DataSplitter):
     def __init__(self, *args, balance_conditions: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         self.balance_conditions = balance_conditions
+        self._kept: dict[str, Any] | None = None
         if balance_conditions and kwargs.get("distributed_sampler"):
             raise ValueError("balance_conditions=True draws cells for one device; leave it out, or train on one.")
+
+    def setup(self, stage: str | None = None) -> None:
+        """Split the cells, so that training has some of every condition; as before, where a training goes on."""
+        super().setup(stage)
+        if self._kept is not None:
+            self.train_idx, self.val_idx, self.test_idx = (self._kept[name].numpy() for name in SETS)
+            return
+        codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.LABELS_KEY).ravel()
+        missing = np.setdiff1d(codes[codes >= 0], codes[self.train_idx])
+        if len(missing):
+            names = self.adata_manager.get_state_registry(REGISTRY_KEYS.LABELS_KEY)["categorical_mapping"]
+            self._give_training_cells(codes, missing, [str(names[code]) for code in missing])
+
+    def _give_training_cells(self, codes: np.ndarray, missing: np.ndarray, names: list[str]) -> None:
+        """Swap one cell of each condition that training lacks with one of a condition that it has several of."""
+        if self.external_indexing is not None:
+            raise InputError(f"external_indexing has no training cell of condition {names[0]!r}; add some.")
+        for code, name in zip(missing, names, strict=True):
+            train = codes[self.train_idx]
+            can_go = [i for i, other in enumerate(train) if other < 0 or (train == other).sum() > 1]
+            if not can_go:
+                raise InputError(
+                    f"train_size leaves {len(train)} training cells, not one of condition {name!r}; raise train_size."
+                )
+            held_out = self.val_idx if code in codes[self.val_idx] else self.test_idx
+            place = np.flatnonzero(codes[held_out] == code)[0]
+            self.train_idx[can_go[0]], held_out[place] = held_out[place], self.train_idx[can_go[0]]
+        warnings.warn(
+            f"By chance no training cell was of condition {names[0]!r}; one was put there in exchange for another. "
+            "Conditions of so few cells are hardly learned: give more cells, or join conditions.",
+            UserWarning,
+            stacklevel=settings.warnings_stacklevel,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The split, for checkpoints."""
+        sets = (self.train_idx, self.val_idx, self.test_idx)
+        n = self.adata_manager.adata.n_obs
+        return {"n_cells": n} | {name: torch.as_tensor(rows) for name, rows in zip(SETS, sets, strict=True)}
+
+    def restore(self, state: dict[str, Any] | None, path: str) -> None:
+        """Split as a checkpoint says."""
+        n = self.adata_manager.adata.n_obs
+        if state is None or state["n_cells"] != n:
+            had = "no split of cells" if state is None else f"{state['n_cells']} cells"
+            raise InputError(f"ckpt_path={path!r} is of {had}, but the model has {n}; give the checkpoint's data.")
+        self._kept = state
 
     def train_dataloader(self):
         """Loader of the training cells."""

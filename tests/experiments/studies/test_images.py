@@ -15,8 +15,7 @@ from discovr_sc.experiments import STUDIES, run_study
 from discovr_sc.experiments.engine.report import write_report
 from discovr_sc.experiments.engine.runner import Row, build_model
 from discovr_sc.experiments.engine.study import Preset
-from discovr_sc.experiments.studies.image_tools import AttributeClassifier
-from discovr_sc.experiments.studies.images import mixed_color
+from discovr_sc.experiments.studies.images import AttributeClassifier, mixed_color
 
 NARROW = {"n_hidden": 8, "channels": (2, 2, 3, 4)}
 TINY = Preset(n_train=120, n_eval=120, max_epochs=1, patience=1, batch_size=32, settings=NARROW, plan={"lr": 1e-3})

@@ -1,7 +1,5 @@
 """The limit of the framework: DisCoVR's training written out by hand, over a module's own networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch
@@ -17,13 +15,7 @@ from discovr_sc.train.plan import frozen
 
 
 class BareLoop:
-    """Algorithm 1 with nothing around it: no trainer, no loader, no logging, no covariates.
-
-    Parameters
-    ----------
-    module
-        Whose networks, likelihoods and weights are trained, on counts or on vectors.
-    """
+    """Algorithm 1 over a module's networks, nothing around it: no trainer, no loader, no logging, no covariates."""
 
     def __init__(self, module: DISCOVRModule):
         if module.adversary is None:

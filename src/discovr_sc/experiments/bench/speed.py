@@ -1,7 +1,5 @@
 """How fast and how large: DISCOVR beside its peers and a bare loop on Kang, and as cells and genes grow."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os
@@ -58,7 +56,7 @@ class Competitor:
 
 
 def run(
-    out: str | Path,
+    out: str | Path = "docs/results",
     *,
     command: str,
     rounds: int = 3,
@@ -71,20 +69,9 @@ def run(
 ) -> str:
     """Run the benchmark, with one thread, write ``speed.csv`` and ``speed.md``, and return the table.
 
-    Parameters
-    ----------
-    out, command
-        Folder to write to, where rows of an earlier ``speed.csv`` that are not measured now stay; what started the run.
-    rounds, n_batches
-        Epochs of each model, in turn, after some steps to warm up, and mini-batches of each that are run, its time
-        scaled up; all by default.
-    n_steps, n_cells, n_genes
-        Steps of a scaling run, each run three times, and sizes: cells with the first number of genes, genes with the
-        first number of cells.
-    n_points
-        Of the Swiss roll.
-    parts
-        ``"memory"``, ``"scaling"``, ``"kang"``, ``"swiss-roll"``; all by default.
+    Rows of an earlier ``speed.csv`` that are not measured now stay. Models have some steps to warm up; sizes to scale
+    to are all numbers of cells with the first number of genes, and all numbers of genes with the first number of cells.
+    ``discovr-sc bench --help`` tells of every argument.
     """
     parts = list(PARTS) if parts is None else parts
     unknown = set(parts) - set(PARTS)
@@ -102,9 +89,6 @@ def run(
             rows = {f"load_average.{part}": load} | PARTS[part](**settings)
             table = write_table(Path(out), rows, command)
     return table
-
-
-# The models ------------------------------------------------------------------------------------------------------
 
 
 def competitor(model, adata: AnnData, *groups: np.ndarray, **settings) -> Competitor:
@@ -188,9 +172,6 @@ def batches_of(n_cells: int) -> int:
     return math.ceil(n_cells / BATCH_SIZE)
 
 
-# Kang ------------------------------------------------------------------------------------------------------------
-
-
 def kang_speed(*, rounds: int, n_batches: int | None, **_) -> dict[str, float]:
     """Seconds per epoch and cells per second of all models on Kang, measured in turn, and DISCOVR's ratios."""
     adata = kang()
@@ -263,19 +244,14 @@ def in_process_of_its_own(function: Callable, *args):
         return pool.submit(function, *args).result()
 
 
-# Scaling ---------------------------------------------------------------------------------------------------------
-
-
 def scaling(*, n_steps: int, n_cells: Sequence[int], n_genes: Sequence[int], **_) -> dict[str, float]:
     """Seconds per cell and memory, by number of cells and of genes; a fixed number of steps at each size."""
     sizes = dict.fromkeys([(cells, n_genes[0]) for cells in n_cells] + [(n_cells[0], genes) for genes in n_genes])
     rows: dict[str, float] = {"scaling_steps": n_steps}
     for cells, genes in sizes:
         per_cell, peak, sparse_size = in_process_of_its_own(_train_simulated, cells, genes, n_steps)
-        size = f"{cells}x{genes}"
-        rows[f"per_cell_cpu_ms.{size}"] = 1000 * per_cell
-        rows[f"memory_mb.{size}"] = peak
-        rows[f"sparse_size_mb.{size}"] = sparse_size
+        values = {"per_cell_cpu_ms": 1000 * per_cell, "memory_mb": peak, "sparse_size_mb": sparse_size}
+        rows |= {f"{name}.{cells}x{genes}": value for name, value in values.items()}
     first, last = (rows[f"per_cell_cpu_ms.{cells}x{n_genes[0]}"] for cells in (n_cells[0], n_cells[-1]))
     rows[f"per_cell_{power(n_cells[-1])}_vs_{power(n_cells[0])}"] = last / first
     return rows
@@ -309,14 +285,8 @@ def sparse_cells(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
     indices = (rng.integers(stretch, size=(n_cells, len(starts)), dtype=np.int32) + starts).ravel()
     counts = rng.integers(1, 5, indices.size, dtype=np.int8).astype(np.float32)
     x = csr_matrix((counts, indices, np.arange(n_cells + 1) * len(starts)), shape=(n_cells, n_genes))
-    obs = pd.DataFrame(
-        {"stim": pd.Categorical.from_codes(rng.integers(2, size=n_cells), ["ctrl", "stim"])},
-        index=np.arange(n_cells).astype(str),
-    )
-    return AnnData(x, obs=obs)
-
-
-# A Swiss roll ----------------------------------------------------------------------------------------------------
+    stim = pd.Categorical.from_codes(rng.integers(2, size=n_cells), ["ctrl", "stim"])
+    return AnnData(x, obs=pd.DataFrame({"stim": stim}, index=np.arange(n_cells).astype(str)))
 
 
 def swiss_roll(*, rounds: int, n_points: int, **_) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """The benchmark's table: one tidy CSV, and the same as Markdown beside the goals."""
 
-from __future__ import annotations
-
 import math
 import platform
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Time and memory that a training takes."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files that several runs share, and the one writer of Markdown tables."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -9,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pandas as pd
+
+from discovr_sc.data.cache import replacing
 
 #: Seconds after which a lock was left behind by a process that is gone; what is done under one takes far less.
 STALE_AFTER = 60.0
@@ -31,17 +31,6 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write beside another, which it then replaces: a stop leaves the old file or the new one."""
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:

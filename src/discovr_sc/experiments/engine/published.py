@@ -1,7 +1,5 @@
 """The numbers the paper prints in its results tables."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What a study's results look like: tables beside the paper's, ranks, figures."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -44,22 +42,17 @@ def _figures(results: Results, preset: str) -> dict[str, Path]:
     study = results.study
     if study.draw is None or (study.sketch is not None and not results.sketches(preset)):
         return {}
-    missing = results.missing_sketches(preset)
-    paths = {name: results.folder / f"{study.file_stem}_{name}.png" for name in _named_before(results)}
-    paths = {name: path for name, path in paths.items() if path.exists()} if missing else {}
+    report = results.folder / f"{study.file_stem}.md"
+    paths = {}
+    if results.missing_sketches(preset) and report.exists():
+        before = re.findall(rf"{study.file_stem}_(\S+)\.png", report.read_text(encoding="utf-8"))
+        paths = {name: path for name in before if (path := results.folder / f"{study.file_stem}_{name}.png").exists()}
     for name, figure in study.draw(results, preset).items():
         if name not in paths:
             paths[name] = results.folder / f"{study.file_stem}_{name}.png"
             figure.savefig(paths[name], dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
         plt.close(figure)
     return paths
-
-
-def _named_before(results: Results) -> list[str]:
-    """Names of the figures of the report that is there."""
-    path = results.folder / f"{results.study.file_stem}.md"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return re.findall(rf"{results.study.file_stem}_(\S+)\.png", text)
 
 
 def _tables(results: Results, preset: str) -> str:
@@ -84,14 +77,13 @@ def _ranks(results: Results, variant: str, preset: str) -> str:
     columns = [f"{estimator}_{name}" for estimator in ("knn", "mine") for name in RANKED]
     columns += ["mig", "mic", "mig_mine", "mic_mine"]
     truth = table.loc["truth", columns].to_dict()
-    blocks = {name: [method for method in methods if method in table.index] for name, methods in BLOCKS.items()}
-    blocks = {name: methods for name, methods in blocks.items() if methods}
+    blocks = {name: run for name, methods in BLOCKS.items() if (run := [m for m in methods if m in table.index])}
     if not blocks:
         return ""
-    listed = [method for methods in blocks.values() for method in methods]
-    ranks = metrics.rank_methods(table.loc[listed, columns], truth, blocks)
+    table = table.loc[[method for methods in blocks.values() for method in methods], columns]
     text = "\nRank by closeness to the truth within the paper's blocks (1 is closest):\n\n"
-    return text + markdown_table(ranks.reset_index()) + _firsts(table.loc[listed, columns], truth, blocks)
+    text += markdown_table(metrics.rank_methods(table, truth, blocks).reset_index())
+    return text + _firsts(table, truth, blocks)
 
 
 def _firsts(table, truth: dict[str, float], blocks: dict[str, list[str]]) -> str:

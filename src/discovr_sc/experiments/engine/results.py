@@ -1,11 +1,9 @@
 """Results of a study: one CSV, written atomically, that a later run reads to know what is done."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,7 @@ import pandas as pd
 import discovr_sc
 from discovr_sc.experiments.engine.files import locked, markdown_table, replacing, write_atomically
 from discovr_sc.experiments.engine.published import load_published
-from discovr_sc.experiments.engine.study import Row, Study, changed_fields
+from discovr_sc.experiments.engine.study import Row, Study
 
 COLUMNS = ["study", "variant", "preset", "method", "seed", "metric", "value"]
 KEYS = ["variant", "preset", "method", "seed"]
@@ -34,7 +32,7 @@ class Results:
     outdated: list[str] = field(default_factory=list)
 
     @classmethod
-    def open(cls, study: Study, folder: str | Path) -> Results:
+    def open(cls, study: Study, folder: str | Path) -> Self:
         """Results so far; rows whose settings have changed since are left out."""
         folder = Path(folder)
         csv, meta = folder / f"{study.file_stem}.csv", folder / f"{study.file_stem}.json"
@@ -61,9 +59,8 @@ class Results:
         with locked(self.folder):
             others = Results.open(self.study, self.folder)
             self.made_by = others.made_by
-            new = pd.DataFrame(
-                [(self.study.name, *row, metric, value) for metric, value in metrics.items()], columns=COLUMNS
-            )
+            lines = [(self.study.name, *row, metric, value) for metric, value in metrics.items()]
+            new = pd.DataFrame(lines, columns=COLUMNS)
             kept = others.table[_keys(others.table) != _key(row)]
             table = new if kept.empty else pd.concat([kept, new], ignore_index=True)
             self.table = table.sort_values([*KEYS, "metric"], ignore_index=True)
@@ -72,29 +69,15 @@ class Results:
                 "command": command,
                 "version": discovr_sc.__version__,
             }
-            self._write(_key(row), sketch)
-
-    def _write(self, key: str, sketch: dict[str, np.ndarray] | None) -> None:
-        if sketch is not None:
-            path = self._sketch_path(key)
-            path.parent.mkdir(exist_ok=True)
-            with replacing(path) as temporary:
-                np.savez_compressed(temporary, **sketch)  # type: ignore[arg-type]
-        write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
-        meta = {"study": self.study.name, "settings": self._settings(), "rows": dict(sorted(self.made_by.items()))}
-        write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
-
-    def _settings(self) -> dict[str, Any]:
-        study = self.study
-        return {
-            "experiment": study.experiment,
-            "presets": {name: changed_fields(preset) for name, preset in study.presets.items()},
-            "methods": {name: changed_fields(method) for name, method in study.methods.items()},
-            "defaults": {name: found for name in study.methods if (found := study.plain_settings(name))},
-            "variants": {name: changed_fields(variant) for name, variant in study.variants.items()},
-        }
-
-    # What figures are drawn from -------------------------------------------------------------------------------
+            if sketch is not None:
+                path = self._sketch_path(_key(row))
+                path.parent.mkdir(exist_ok=True)
+                with replacing(path) as temporary:
+                    np.savez_compressed(temporary, **sketch)  # type: ignore[arg-type]
+            write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
+            meta = {"study": self.study.name, "settings": self.study.all_settings()}
+            meta["rows"] = dict(sorted(self.made_by.items()))
+            write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
 
     def _sketch_path(self, key: str) -> Path:
         """The file of a row's arrays; one of an earlier version, whose name had bars, counts as well."""
@@ -117,16 +100,10 @@ class Results:
         """Rows of the first seed whose arrays for figures are not here."""
         if self.study.sketch is None:
             return []
-        return [
-            key
-            for key in self.made_by
-            if key.endswith(f"|{self.study.first_seed}")
-            and key.split("|")[1] == preset
-            and self.study.methods[key.split("|")[2]].is_trained
-            and not self._sketch_path(key).exists()
-        ]
-
-    # Summaries -------------------------------------------------------------------------------------------------
+        trained = [name for name, method in self.study.methods.items() if method.is_trained]
+        seed, variants = self.study.first_seed, self.study.variants
+        rows = [Row(variant, preset, name, seed) for variant in variants for name in trained]
+        return [_key(row) for row in rows if self.has(row) and not self._sketch_path(_key(row)).exists()]
 
     def commands(self, preset: str) -> list[str]:
         """The commands that made a preset's rows."""
@@ -144,18 +121,12 @@ class Results:
         published = load_published().rename(columns={"mean": "paper", "sd": "paper_sd", "method": "paper_method"})
         published = published[published["study"] == self.study.name].drop(columns="study")
         ours["paper_method"] = ours["method"].replace({"discovr": "discovr-paper"})
-        merged = ours.merge(published, on=["variant", "paper_method", "metric"], how="left")
-        return merged.drop(columns="paper_method")
+        return ours.merge(published, on=["variant", "paper_method", "metric"], how="left")
 
     def markdown(self, preset: str, *, by: str = "method", of: str = "") -> str:
         """A table of the headline's metrics that there are: ours (mean ± sd), the paper's in parentheses, and seeds.
 
-        Parameters
-        ----------
-        preset
-            Size.
-        by, of
-            ``"method"`` for a line for each method of a variant, ``"variant"`` for one for each variant of a method.
+        It has a line for each method of the variant ``of``, or, with ``by="variant"``, for each variant of a method.
         """
         fixed, names = ("variant", self.study.methods) if by == "method" else ("method", self.study.variants)
         table = self.against_published(preset)
@@ -169,11 +140,8 @@ class Results:
             for name, metric, mean, sd, paper in table[[by, "metric", "mean", "std", "paper"]].itertuples(index=False)
         }
         n_seeds = table.groupby(by)["count"].max()
-        lines = [
-            (name, n_seeds[name], *(cells.get((name, metric), "") for metric in metrics))
-            for name in names
-            if name in n_seeds
-        ]
+        shown = [name for name in names if name in n_seeds]
+        lines = [(name, n_seeds[name], *(cells.get((name, metric), "") for metric in metrics)) for name in shown]
         return markdown_table(pd.DataFrame(lines, columns=[by, "seeds", *metrics]))
 
 

@@ -1,7 +1,5 @@
 """The one runner: trains and scores every row of a study, in several processes, and goes on where it was stopped."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import time
@@ -53,7 +51,7 @@ def run_study(
     n_seeds: int | None = None,
     methods: Sequence[str] | None = None,
     variants: Sequence[str] | None = None,
-    jobs: int = 2,
+    jobs: int | None = None,
     command: str = "",
 ) -> Results:
     """Run what is missing of a study and write its table.
@@ -66,7 +64,7 @@ def run_study(
     preset, n_seeds, methods, variants
         Size (the study's first by default), how many seeds, and some methods and variants only.
     jobs, command
-        Processes, of one thread each, and the command line, to be kept with the results.
+        Processes, of one thread each (one for each core by default), and the command line, kept with the results.
     """
     preset = preset or next(iter(study.presets))
     rows = plan_rows(study, preset, n_seeds or study.n_seeds, methods, variants)
@@ -90,16 +88,13 @@ def run_study(
 
 
 def plan_rows(
-    study: Study,
-    preset: str,
-    n_seeds: int,
-    methods: Sequence[str] | None = None,
-    variants: Sequence[str] | None = None,
+    study: Study, preset: str, n_seeds: int, methods: Sequence[str] | None = None, variants: Sequence[str] | None = None
 ) -> list[Row]:
     """All rows that are asked for, seed by seed, so that a run cut short has every method."""
-    _check_names("preset", [preset], study.presets)
-    _check_names("methods", methods or [], study.methods)
-    _check_names("variants", variants or [], study.variants)
+    asked = {"preset": [preset], "methods": methods or [], "variants": variants or []}
+    for (argument, names), known in zip(asked.items(), (study.presets, study.methods, study.variants), strict=True):
+        for name in set(names) - set(known):
+            raise ValueError(f"{argument}: {name!r} is not in this study; choose from {list(known)}.")
     return [
         Row(variant, preset, method, seed)
         for seed in range(study.first_seed, study.first_seed + n_seeds)
@@ -109,13 +104,7 @@ def plan_rows(
     ]
 
 
-def _check_names(argument: str, names: Sequence[str], known) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{argument}: {name!r} is not in this study; choose from {list(known)}.")
-
-
-def _work(study: Study, rows: list[Row], jobs: int):
+def _work(study: Study, rows: list[Row], jobs: int | None):
     """Rows and their metrics as they are finished."""
     if jobs == 1:
         for row in rows:
@@ -209,7 +198,7 @@ def build_model(study: Study, row: Row, task: Task) -> DisentangledModel:
     """The untrained model of a row, with the paper's settings or its own defaults."""
     method = study.methods[row.method]
     model_cls = method.model_class
-    model_cls.setup_anndata(task.train, **task.setup)
+    model_cls.setup_anndata(task.train, **task.setup, **method.setup)
     settings = model_settings(study, row)
     if method.row is None:
         return model_cls(task.train, **settings)

@@ -1,7 +1,5 @@
 """What a Study is: an experiment as data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -67,13 +65,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Method:
-    """One row of a comparison.
-
-    Examples
-    --------
-    >>> Method("CSVAE", "csvae", settings={"n_latent_w": 4}).settings
-    {'n_latent_w': 4}
-    """
+    """One row of a comparison."""
 
     #: Name of a model class of the package; None for a row of samples from the analytic posterior.
     model: str | None = None
@@ -84,6 +76,8 @@ class Method:
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    #: Arguments of ``setup_anndata``, beyond the task's.
+    setup: Mapping[str, Any] = field(default_factory=dict)
     #: For what is no model of the package, or more than one: gives an object that ``evaluate`` understands.
     fit: Callable[[Task, Preset, int], Any] | None = None
     #: To be raised when the code behind a method changes what it computes: rows are known by their settings, and those
@@ -168,10 +162,17 @@ class Study:
             "variant": changed_fields(self.variants[variant]),
             "preset": changed_fields(self.presets[preset]),
         }
-        defaults = self.plain_settings(method)
-        if defaults:
+        if defaults := self.plain_settings(method):
             settings["defaults"] = defaults
         return hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode()).hexdigest()[:12]
+
+    def all_settings(self) -> dict[str, Any]:
+        """Those behind all rows."""
+        groups: dict[str, Mapping[str, Any]] = {"presets": self.presets, "methods": self.methods}
+        groups["variants"] = self.variants
+        changed = {group: {name: changed_fields(item) for name, item in of.items()} for group, of in groups.items()}
+        defaults = {name: found for name in self.methods if (found := self.plain_settings(name))}
+        return {"experiment": self.experiment, **changed, "defaults": defaults}
 
     def plain_settings(self, method: str) -> dict[str, Any]:
         """The defaults that a method takes from its model class; none where the paper's table gives its settings."""

@@ -1,7 +1,5 @@
 """Every study, by name: each ``Study`` that a file of this folder defines."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

@@ -1,7 +1,5 @@
 """Leave one cell type out: predict its stimulated cells from its controls and from all other types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -49,9 +47,6 @@ def leave_out(adata: AnnData, held_out: str, n_train: int | None, seed: int) -> 
     return Task(adata[rows].copy(), adata[of_type].copy(), setup={"condition_key": CONDITION})
 
 
-# The methods -------------------------------------------------------------------------------------------------------
-
-
 def fit_discovr(task: Task, preset: Preset, seed: int) -> Predictor:
     """The plain constructor; the prediction is told the types, as both shifts are."""
     return DiscovrPredictor(train_discovr(task.train, preset, CONDITION), seed)
@@ -61,8 +56,7 @@ class DiscovrPredictor:
     """DISCOVR's prediction, told the types; and others: not told, with new noise, by other choices of w."""
 
     def __init__(self, model: DISCOVR, seed: int):
-        self.model = model
-        self.seed = seed
+        self.model, self.seed = model, seed
         self.others = {"unlabelled": {}, "new_noise": {"cell_type_key": TYPE, "keep_noise": False}}
         self.others |= {way: {"by": way} for way in model.counterfactual_ways[1:]}
 
@@ -118,10 +112,8 @@ def _equal_numbers(adata: AnnData, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     picked = []
     for cell_type in adata.obs[TYPE].unique():
-        groups = [
-            np.flatnonzero((adata.obs[TYPE] == cell_type) & (adata.obs[CONDITION] == condition))
-            for condition in (CONTROL, TARGET)
-        ]
+        of_type = adata.obs[TYPE] == cell_type
+        groups = [np.flatnonzero(of_type & (adata.obs[CONDITION] == condition)) for condition in (CONTROL, TARGET)]
         size = max(map(len, groups))
         picked += [rng.choice(rows, size) if 0 < len(rows) < size else rows for rows in groups]
     return np.concatenate(picked)
@@ -137,9 +129,6 @@ def _decode_shifted(model: scvi.model.SCVI, cells: AnnData, rows: np.ndarray, sh
         inputs["z"] = inputs["z"] + torch.as_tensor(shift, dtype=inputs["z"].dtype)
         drawn.append(model.module.generative(**inputs)["px"].sample().numpy())
     return np.concatenate(drawn)
-
-
-# Scores ------------------------------------------------------------------------------------------------------------
 
 
 def evaluate_heldout(run: Run) -> dict[str, float]:
@@ -163,15 +152,11 @@ def score(predicted: np.ndarray, real: np.ndarray, controls: np.ndarray) -> dict
     Squared correlations (``r2``) and coefficients of determination of gene means, over all genes and over the 100 most
     differential ones, and the energy distance.
     """
-    top = differential_genes(real, controls, N_TOP)
-    over_all, over_top = (metrics.mean_score(predicted, real, genes) for genes in (None, top))
-    return {
-        "r2_all": over_all.r2,
-        "r2_top100": over_top.r2,
-        "determination_all": over_all.determination,
-        "determination_top100": over_top.determination,
-        "energy_distance": metrics.energy_distance(predicted, real),
-    }
+    values = {"energy_distance": metrics.energy_distance(predicted, real)}
+    for name, genes in {"all": None, "top100": differential_genes(real, controls, N_TOP)}.items():
+        means = metrics.mean_score(predicted, real, genes)
+        values |= {f"r2_{name}": means.r2, f"determination_{name}": means.determination}
+    return values
 
 
 def differential_genes(real: np.ndarray, controls: np.ndarray, n: int) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Differential expression within a cell type, judged by a paired test of pseudobulks over donors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -104,11 +102,8 @@ def paired_pseudobulk_test(
 
     Values are log2((count + 0.5) / (total + 1) * 1e6). Genes are tested that have, in at least as many pseudobulks as
     there are donors, the counts per million that 10 counts are in the median pseudobulk (edgeR's rule). Nothing here
-    is of the package: a judge shares no code with what it judges.
-
-    Returns
-    -------
-    DataFrame by gene: ``lfc`` (mean over donors), ``t``, ``p_value``, ``rank`` (by p-value, 1 first).
+    is of the package: a judge shares no code with what it judges. The table has, by gene, ``lfc`` (mean over donors),
+    ``t``, ``p_value`` and ``rank`` (by p-value, 1 first).
     """
     donor, condition = (cells.obs[key].to_numpy() for key in (donor_key, condition_key))
     paired = sorted(set(donor[condition == control]) & set(donor[condition == target]))
@@ -168,16 +163,13 @@ def scvi_test(adata, condition_key, cell_type, control, target, preset) -> pd.Da
     Beside it the test that DISCOVR has over donors, on counts drawn from scVI.
     """
     model = train_scvi(adata, preset)
-    cells = [
-        ((adata.obs[TYPE] == cell_type) & (adata.obs[condition_key] == condition)).to_numpy()
-        for condition in (target, control)
-    ]
+    of_type = adata.obs[TYPE] == cell_type
+    cells = [(of_type & (adata.obs[condition_key] == condition)).to_numpy() for condition in (target, control)]
     table = model.differential_expression(
         idx1=cells[0], idx2=cells[1], mode="change", fdr_target=FDR, all_stats=False, silent=True
     )
     # As DISCOVR's table is sorted: by fold change where probabilities are equal.
-    order = np.lexsort([-table["lfc_mean"].abs(), -table["proba_de"]])
-    table = table.iloc[order]
+    table = table.iloc[np.lexsort([-table["lfc_mean"].abs(), -table["proba_de"]])]
     ranked = _ranked(table.index, table["lfc_mean"], table[f"is_de_fdr_{FDR}"])
 
     def draw(rows: np.ndarray):

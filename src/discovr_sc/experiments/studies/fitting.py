@@ -1,7 +1,5 @@
 """Trainings that several studies share: the plain models, for as long as a preset says."""
 
-from __future__ import annotations
-
 import scvi
 from anndata import AnnData
 

@@ -5,21 +5,26 @@ likelihoods (Bernoulli for digits, a Gaussian of unit scale for faces), weights 
 w 16) and learning rate (1e-4), the glasses' weights for hats.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Self
 
+import matplotlib.pyplot as plt
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from discovr_sc import metrics
 from discovr_sc.data import celeba, colored_mnist
+from discovr_sc.experiments.engine.clock import Clock, TrainingClock
+from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.runner import HEALTH_COLUMNS, Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
-from discovr_sc.experiments.studies.image_figures import draw_ablations, draw_digits, draw_faces
-from discovr_sc.experiments.studies.image_tools import AttributeClassifier, step_ratio
-from discovr_sc.experiments.studies.synthetic import BASELINES
+from discovr_sc.experiments.studies.synthetic import BASELINES, latents_figure
 from discovr_sc.experiments.studies.synthetic import PAPER as PAPER_METHOD
 from discovr_sc.settings import PAPER, Weights
 
@@ -30,9 +35,6 @@ EVALUATION_SEED = 10_000
 
 #: Images of a pass in evaluation.
 BATCH = 256
-
-
-# Data ----------------------------------------------------------------------------------------------------------
 
 
 def make_digits(preset: Preset, seed: int, flip: float) -> Task:
@@ -63,9 +65,6 @@ def mixed_color(images: np.ndarray) -> np.ndarray:
     """The mean of a digit's two copies, from either of them: blue has the shape."""
     blue = images[:, 2]
     return np.stack([blue / 2, blue / 2, blue], axis=1)
-
-
-# Scores --------------------------------------------------------------------------------------------------------
 
 
 def evaluate_digits(run: Run) -> dict[str, float]:
@@ -120,14 +119,81 @@ def evaluate_faces(run: Run) -> dict[str, float]:
     }
 
 
-# What figures are drawn from -----------------------------------------------------------------------------------
+class AttributeClassifier:
+    """A small convolutional classifier of images; both classes weigh the same, and images are mirrored at random."""
+
+    def __init__(self, seed: int = 0, *, n_epochs: int = 10, batch_size: int = 64):
+        self.seed, self.n_epochs, self.batch_size = seed, n_epochs, batch_size
+
+    def fit(self, images: np.ndarray, has: np.ndarray) -> Self:
+        """Train on images as bytes, (n, 3, height, width), and whether they have the attribute."""
+        x, y = torch.as_tensor(images), torch.as_tensor(np.asarray(has, dtype=int))
+        share = y.float().mean()
+        class_weights = torch.stack([0.5 / (1 - share), 0.5 / share])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self.network_ = _small_classifier(x.shape[1])
+            optimizer = torch.optim.AdamW(self.network_.parameters(), lr=2e-3, weight_decay=0.01)
+            for _ in range(self.n_epochs):
+                for rows in torch.randperm(len(x)).split(self.batch_size):
+                    batch = x[rows] / 255
+                    if torch.rand(()) < 0.5:
+                        batch = batch.flip(-1)
+                    loss = cross_entropy(self.network_(batch), y[rows], weight=class_weights)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+        self.network_.eval()
+        return self
+
+    @torch.inference_mode()
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        """Probability of the attribute, (n,), of images in [0, 1]."""
+        x = torch.as_tensor(np.asarray(images, dtype=np.float32))
+        return torch.cat([self.network_(part).softmax(-1)[:, 1] for part in x.split(256)]).numpy()
+
+
+def _small_classifier(n_channels: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in ((n_channels, 16), (16, 32), (32, 32)):
+        layers += [nn.Conv2d(n_in, n_out, 3, stride=2, padding=1), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(32 * 16, 2))
+
+
+def step_ratio(run: Run, experiment: str, methods: Mapping[str, Method], n_steps: int = 8) -> float:
+    """Time of a training step of a run's method relative to one of CSVAE without adversary, side by side."""
+    compared = methods[run.method], methods["csvae-noadv"]
+    ours, reference = (_seconds_per_step(run, experiment, method, n_steps) for method in compared)
+    return ours / reference
+
+
+def _seconds_per_step(run: Run, experiment: str, method: Method, n_steps: int) -> float:
+    preset = run.preset
+    adata = run.train[: n_steps * preset.batch_size].copy()
+    method.model_class.setup_anndata(adata, "condition", tensor_key="x")
+    settings = dict(preset.settings) | dict(method.settings)
+    model = method.model_class.paper(adata, experiment, method=method.row, **settings)
+    clock = Clock()
+    model.train(
+        2,
+        batch_size=preset.batch_size,
+        train_size=1.0,
+        plan_kwargs=dict(preset.plan) | dict(method.plan),
+        enable_progress_bar=False,
+        callbacks=[TrainingClock(clock, each="batch")],
+    )
+    # Of this process where it computes itself, else of the clock on the wall.
+    return float(np.median(clock.cpu if model.device.type == "cpu" else clock.wall))
 
 
 def sketch_digits(run: Run, n_latents: int = 1000) -> dict[str, np.ndarray]:
     """Both copies of one digit of each kind, their reconstructions, and latents of more (z by its two first axes)."""
     digits = run.evaluation.obs["digit"].to_numpy(dtype=int)
     rows = np.concatenate([np.flatnonzero(digits == digit)[:2] for digit in range(10)])
-    return _sketch(run, rows) | _sketch_latents(run, n_latents) | {"digit": digits[:n_latents]}
+    some = np.arange(min(n_latents, run.evaluation.n_obs))
+    z, w = (run.model.get_latent_representation(run.evaluation, some, kind=kind) for kind in ("z", "w"))
+    labels = {"y": run.evaluation.obs["condition"].cat.codes.to_numpy()[some], "digit": digits[some]}
+    return _sketch(run, rows) | {"z": PCA(2, random_state=0).fit_transform(z), "w": w[:, :2]} | labels
 
 
 def sketch_faces(run: Run, n_faces: int = 8) -> dict[str, np.ndarray]:
@@ -146,17 +212,42 @@ def _sketch(run: Run, rows: np.ndarray) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _sketch_latents(run: Run, n: int) -> dict[str, np.ndarray]:
-    rows = np.arange(min(n, run.evaluation.n_obs))
-    z, w = (run.model.get_latent_representation(run.evaluation, rows, kind=kind) for kind in ("z", "w"))
-    return {
-        "z": PCA(2, random_state=0).fit_transform(z),
-        "w": w[:, :2],
-        "y": run.evaluation.obs["condition"].cat.codes.to_numpy()[rows],
-    }
+def draw_digits(results: Results, preset: str) -> dict[str, Figure]:
+    """For every variant, digits in both colours and every method's reconstructions of them."""
+    by_variant: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    for (variant, method), arrays in results.sketches(preset).items():
+        by_variant.setdefault(variant, {})[method] = arrays
+    return {variant.replace("=", ""): _reconstructions(by_method) for variant, by_method in by_variant.items()}
 
 
-# Studies -------------------------------------------------------------------------------------------------------
+def draw_faces(results: Results, preset: str) -> dict[str, Figure]:
+    """Faces with and without the attribute, and every method's reconstructions; not to be passed on."""
+    return {"faces": _reconstructions({method: arrays for (_, method), arrays in results.sketches(preset).items()})}
+
+
+def draw_ablations(results: Results, preset: str) -> dict[str, Figure]:
+    """Latents of every variant, coloured by the noisy label and by the digit; and the reconstructions."""
+    sketches = results.sketches(preset).items()
+    titled = {f"{method}\n{variant}".strip(): arrays for (variant, method), arrays in sketches}
+    latents = latents_figure(titled, {"y": ("noisy label", "coolwarm"), "digit": ("digit", "tab10")}, title_size=8)
+    return {"latents": latents, "reconstructions": _reconstructions(titled)}
+
+
+def _reconstructions(by_method: dict[str, dict[str, np.ndarray]]) -> Figure:
+    originals = next(iter(by_method.values()))["x"]
+    strips = [("original", originals)]
+    kinds = {"full": "z and w", "marginal": "z alone"}
+    for method, arrays in by_method.items():
+        strips += [(f"{method}: {title}", arrays[kind]) for kind, title in kinds.items()]
+    figure, axes = plt.subplots(
+        len(strips), 1, figsize=(0.42 * len(originals) + 1.8, 0.47 * len(strips)), squeeze=False, layout="constrained"
+    )
+    for ax, (title, images) in zip(axes[:, 0], strips, strict=True):
+        ax.imshow(np.concatenate(list(images.transpose(0, 2, 3, 1)), axis=1))  # (height, n width, channels)
+        ax.set(xticks=[], yticks=[])
+        ax.set_ylabel(title, rotation=0, ha="right", va="center", fontsize=8)
+    return figure
+
 
 N_MNIST, N_CELEBA = PAPER["colored-mnist"].n_values, PAPER["celeba-glasses"].n_values
 
@@ -191,8 +282,8 @@ FACE_METHODS = {
     **IMAGE_BASELINES,
 }
 CNN_ADVERSARY = {
-    "discovr-cnn-adversary": replace(
-        DIGIT_METHODS["discovr"], settings={**DIGIT_METHODS["discovr"].settings, "network_adversary": "cnn"}
+    "discovr-cnn-adversary": Method(
+        "DISCOVR", "discovr", {"weights": DIGITS} | OWN | {"network_adversary": "cnn"}, OWN_PLAN
     )
 }
 

@@ -1,7 +1,5 @@
 """Figures of the study of stimulated blood cells."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import scanpy as sc
@@ -24,6 +22,15 @@ def draw_kang(results: Results, preset: str) -> dict[str, Figure]:
     return figures
 
 
+def draw_latents(results: Results, preset: str) -> dict[str, Figure]:
+    """UMAPs of z for every method, a figure for each variant."""
+    found = results.sketches(preset)
+    return {
+        f"umap_{variant.replace('=', '')}": _umaps({m: a for (v, m), a in found.items() if v == variant}, "z")
+        for variant in dict.fromkeys(variant for variant, _ in found)
+    }
+
+
 def _umaps(arrays: dict[str, dict[str, np.ndarray]], latent: str) -> Figure:
     arrays = {method: found for method, found in arrays.items() if f"umap_{latent}" in found}
     labels = [label for label in ("type", "condition", "donor") if all(label in found for found in arrays.values())]
@@ -31,7 +38,7 @@ def _umaps(arrays: dict[str, dict[str, np.ndarray]], latent: str) -> Figure:
         len(labels), len(arrays), figsize=(2.4 * len(arrays), 2.4 * len(labels)), squeeze=False, layout="constrained"
     )
     for column, (method, found) in zip(axes.T, arrays.items(), strict=True):
-        order = np.random.default_rng(0).permutation(len(found["type"]))
+        order = np.random.default_rng(0).permutation(len(found["condition"]))
         for ax, label in zip(column, labels, strict=True):
             names, codes = np.unique(found[label], return_inverse=True)
             # All labels at once, in random order: drawn one by one, the last would hide the others.

@@ -1,7 +1,5 @@
 """A condition added to a trained model from few cells, beside a model that has had it from the start."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from discovr_sc import metrics

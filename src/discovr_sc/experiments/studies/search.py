@@ -7,8 +7,6 @@ shrinks, it is what a probe still reads of the label from z, plus the share of t
 the share of the points' variance that z and w together have lost.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd
@@ -18,14 +16,8 @@ from discovr_sc import metrics
 from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Variant
-from discovr_sc.experiments.studies.synthetic import (
-    FLIP,
-    PARAMETRIC,
-    SWISS_ROLL,
-    knn_r2,
-    latents_of,
-    negative_log_likelihood,
-)
+from discovr_sc.experiments.studies import synthetic
+from discovr_sc.experiments.studies.synthetic import FLIP, PARAMETRIC, SWISS_ROLL
 
 #: Seeds of the searches; the reported runs use 0, 1, 2, ...
 FIRST_SEED = 100
@@ -37,14 +29,14 @@ PRESET = Preset(
 
 def score_parametric(run: Run) -> dict[str, float]:
     """Held-out negative log-likelihood."""
-    return {"score": negative_log_likelihood(run)}
+    return {"score": synthetic.negative_log_likelihood(run)}
 
 
 def score_swiss_roll(run: Run) -> dict[str, float]:
     """What a good method has little of: the label in z (best probe), and variance lost by z and by both latents."""
-    latents = latents_of(run)
+    latents = synthetic.latents_of(run)
     leakage = metrics.best_probe(latents.z_mean, latents.y, seed=run.seed).accuracy
-    z_r2 = knn_r2(latents.z_mean, run.evaluation.obsm["plane"], run.seed)
+    z_r2 = synthetic.knn_r2(latents.z_mean, run.evaluation.obsm["plane"], run.seed)
     x_r2 = r2_score(run.evaluation.obsm["x"], run.model.get_reconstruction(run.evaluation))
     score = leakage + (1 - z_r2) + (1 - x_r2)
     return {"score": score, "probe_z_condition": leakage, "z_r2": z_r2, "x_r2": x_r2}
@@ -74,7 +66,7 @@ def without_noise_scale(method: Method) -> Method:
 
 
 def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
-    """The search of a study's noise scales."""
+    """The search of a study's noise scales, with its methods as they were before."""
     return Study(
         name=f"{study.name}-search",
         experiment=study.experiment,

@@ -1,0 +1,67 @@
+"""What processes do that the tests of faults kill: run by ``runpy.run_path``, ``JOB`` and its arguments given."""
+
+import logging
+import os
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+# Given by run_path.
+JOB, FOLDER, ARGUMENTS = (globals()[name] for name in ("JOB", "FOLDER", "ARGUMENTS"))
+
+for name in ("lightning.pytorch", "lightning.fabric", "scvi"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for as long as the process lives)
+torch.set_num_threads(1)
+folder = Path(FOLDER)
+
+
+def fit() -> None:
+    """As the command line does, with a checkpoint after every epoch."""
+    from discovr_sc.fit import fit
+
+    fit(folder / "cells.h5ad", folder / ARGUMENTS["out"], condition_key="condition", max_epochs=8, checkpoint_every=0)
+
+
+def save() -> None:
+    """Save again and again, and note what was saved."""
+    from discovr_sc import DISCOVR
+
+    model = DISCOVR.load(folder / "model")
+    with (folder / ARGUMENTS["log"]).open("a") as log:
+        for number in range(ARGUMENTS["first"], ARGUMENTS["first"] + ARGUMENTS["n"]):
+            model.run_name_ = str(number)
+            model.save(folder / "model", overwrite=True, save_anndata=True)
+            log.write(f"{number}\n")
+            log.flush()
+
+
+def save_to_a_full_disk() -> None:
+    """No file may grow beyond a size, as where a disk is full."""
+    from discovr_sc import DISCOVR
+
+    model = DISCOVR.load(folder / "model")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ARGUMENTS["size"], resource.RLIM_INFINITY))
+    try:
+        model.save(folder / "model", overwrite=True, save_anndata=True)
+    except OSError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        (folder / "error.txt").write_text(str(error))
+    os._exit(0)  # HDF5 would try to write the rest
+
+
+def reproduce() -> None:
+    """A small study."""
+    from dataclasses import replace
+
+    from discovr_sc.experiments import STUDIES, Preset, run_study
+
+    tiny = Preset(n_train=200, n_eval=200, max_epochs=2, patience=2, batch_size=100, n_likelihood=10, n_mc_samples=2)
+    study = STUDIES["parametric"]
+    methods = {name: study.methods[name] for name in ("discovr-paper", "diva")}
+    run_study(replace(study, presets={"tiny": tiny}, methods=methods), folder / ARGUMENTS["out"], n_seeds=2, jobs=1)
+
+
+globals()[JOB]()
