@@ -358,12 +358,12 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
                 name: (weight, value if name in self.terms_without_condition else value * share)
                 for name, (weight, value) in terms.items()
             }
-        loss = sum(
-            (weight * value).mean() * (kl_weight if name.startswith("kl") else alignment if name in ALIGNING else 1.0)
-            for name, (weight, value) in terms.items()
-        )
+        factors = {n: kl_weight if n.startswith("kl") else 1.0 for n in terms} | dict.fromkeys(ALIGNING, alignment)
+        parts = {name: (weight * value).mean() * factors[name] for name, (weight, value) in terms.items()}
+        loss = sum(parts.values())
         metrics = {name: value.mean() for name, (_, value) in terms.items()}
         if logits is not None:
+            metrics["loss_without_adversary"] = loss - parts["adv"]
             metrics["adversary_loss"] = adversary_loss(logits, q["y"], q["known"])
             metrics["adversary_accuracy"] = adversary_accuracy(logits, q["y"], q["known"])
         return LossOutput(
