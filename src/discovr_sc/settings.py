@@ -21,6 +21,9 @@ PriorName = Literal["condition-mean", "mapped", "learned", "standard", "separabl
 #: Squared bandwidths of the weight ``mmd``, relative to the mean squared distance of two draws from N(0, I).
 BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 
+#: Most dimensions that w has by default, however many conditions there are.
+MOST_LATENT_W = 10
+
 #: Cells that a training shows the model by default, counted again in every epoch.
 CELLS_TO_SEE = 800_000
 
@@ -74,7 +77,7 @@ class Settings:
     """What every module is built from. A method with other defaults, or with more settings, has a subclass."""
 
     n_latent_z: int = 10
-    n_latent_w: int = 2
+    n_latent_w: int | None = 2
     likelihood: LikelihoodName = "zinb"
     network: NetworkName = "mlp"
     n_hidden: int = 128
@@ -118,8 +121,8 @@ class Settings:
         """Whether the likelihood is one of counts; an unknown name is not, and the module refuses it."""
         return self.likelihood in ("zinb", "nb")
 
-    def completed(self) -> Self:
-        """The settings with the weights that the user means: all of them, some that differ from the default, or none.
+    def completed(self, n_conditions: int) -> Self:
+        """The settings for a number of conditions, with all weights; the user may have given all, some or none.
 
         The default is the paper's: for counts that of its single-cell experiment, otherwise of its parametric model.
         """
@@ -148,6 +151,7 @@ VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.
 class DISCOVRSettings(Settings):
     """DISCOVR's."""
 
+    n_latent_w: int | None = None
     zero_inflation: Literal["gene", "gene-cell"] = "gene"
     likelihood_z: LikelihoodName | None = None
     noise_scale_z: float | None = None
@@ -175,11 +179,13 @@ class DISCOVRSettings(Settings):
         """See :meth:`Settings.default_weights`."""
         return self.by_data.weights
 
-    def completed(self) -> Self:
-        """See :meth:`Settings.completed`; with the number of components that suits the data, too."""
+    def completed(self, n_conditions: int) -> Self:
+        """See :meth:`Settings.completed`; with sizes that suit the data and the number of conditions, too."""
         names = ("n_components_z", "center_w")
         left_out = {name: getattr(self.by_data, name) for name in names if getattr(self, name) is None}
-        return replace(super().completed(), **left_out)
+        if self.n_latent_w is None:
+            left_out["n_latent_w"] = min(max(n_conditions, 2), MOST_LATENT_W) if self.of_counts else 2
+        return replace(super().completed(n_conditions), **left_out)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Informations are in nats, embeddings have one row per cell, and everything is de
 """
 
 from .clustering import ClusterScore, WithinScore, kmeans_ari, kmeans_nmi, kmeans_nmi_within, silhouette
-from .composition import Leak, composition_floor, leak_within_types, type_accuracy, type_transfer
+from .composition import Leak, composition_floor, leak_within_types, type_accuracy, type_recalls, type_transfer
 from .images import attribute_gap, color_gap, half_squared_error
 from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
@@ -56,5 +56,6 @@ __all__ = [
     "scib_scores",
     "silhouette",
     "type_accuracy",
+    "type_recalls",
     "type_transfer",
 ]

@@ -89,9 +89,26 @@ def type_accuracy(x: ArrayLike, cell_types: ArrayLike, *, train: ArrayLike) -> f
     >>> type_accuracy(9.0 * (types == "T")[:, None], types, train=np.arange(200) % 3 > 0)
     1.0
     """
+    return float(np.mean(list(type_recalls(x, cell_types, train=train).values())))
+
+
+def type_recalls(x: ArrayLike, cell_types: ArrayLike, *, train: ArrayLike) -> dict[str, float]:
+    """For each type, the share of its cells whose type the 15 nearest training cells tell.
+
+    Parameters
+    ----------
+    x, cell_types, train
+        See :func:`leak_within_types`.
+
+    Examples
+    --------
+    >>> types = np.repeat(["T", "B"], 100)
+    >>> type_recalls(9.0 * (types == "T")[:, None], types, train=np.arange(200) % 3 > 0)
+    {'B': 1.0, 'T': 1.0}
+    """
     points, types, train = as_matrix("x", x), np.asarray(cell_types).astype(str), np.asarray(train, dtype=bool)
     check_same_length(x=points, cell_types=types, train=train)
-    return _told(points, types, train, ~train)
+    return _recalls(points, types, train, ~train)
 
 
 def type_transfer(
@@ -119,10 +136,11 @@ def type_transfer(
     points, conditions, types, train = _labelled(x, conditions, cell_types, train)
     names = np.unique(conditions)
     return {
-        (str(first), str(second)): _told(points, types, train & (conditions == first), ~train & (conditions == second))
+        (str(first), str(second)): float(np.mean(list(recalls.values())))
         for first in names
         for second in names
-        if first != second and len(np.intersect1d(types[train & (conditions == first)], types[conditions == second]))
+        if first != second
+        and (recalls := _recalls(points, types, train & (conditions == first), ~train & (conditions == second)))
     }
 
 
@@ -140,17 +158,19 @@ def composition_floor(conditions: ArrayLike, cell_types: ArrayLike, *, train: Ar
     >>> composition_floor(np.where(types == "T", "ctrl", "stim"), types, train=np.arange(200) % 3 > 0)
     1.0
     """
-    codes = as_codes("cell_types", np.asarray(cell_types).astype(str), at_least=2)
+    codes = as_codes("cell_types", np.asarray(cell_types).astype(str))
     kinds = ("linear",)
     return best_probe(np.eye(codes.max() + 1)[codes], conditions, kinds=kinds, train=train, seed=seed).accuracy
 
 
-def _told(points: NDArray, types: NDArray, known: NDArray, asked: NDArray) -> float:
-    """Mean recall, over the types that both have, of the neighbours' vote."""
+def _recalls(points: NDArray, types: NDArray, known: NDArray, asked: NDArray) -> dict[str, float]:
+    """Recalls of the neighbours' vote, for the types that both have."""
+    if not asked.any():
+        return {}
     votes = KNeighborsClassifier(min(NEIGHBOURS, int(known.sum()))).fit(points[known], types[known])
     hits = votes.predict(points[asked]) == types[asked]
     common = np.intersect1d(types[known], types[asked])
-    return float(np.mean([hits[types[asked] == name].mean() for name in common])) if len(common) else float("nan")
+    return {str(name): float(hits[types[asked] == name].mean()) for name in common}
 
 
 def _labelled(x, conditions, cell_types, train) -> tuple[NDArray, NDArray, NDArray, NDArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, fields
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
@@ -30,6 +31,9 @@ from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
+
+#: Shown as scvi-tools shows its own messages.
+logger = logging.getLogger("scvi").getChild("discovr_sc")
 
 
 class DisentangledModel(StoredModel):
@@ -254,6 +258,9 @@ class DisentangledModel(StoredModel):
         )
         if isinstance(settings.get("weights"), Weights):
             settings["weights"] = asdict(settings["weights"])  # saved models hold plain values
+        if chosen.n_latent_w is None:
+            settings["n_latent_w"] = self.module.n_latent_w  # kept where conditions are added
+            logger.info(f"{self.summary_stats.n_labels} conditions: w has {self.module.n_latent_w} dimensions.")
         self.init_params_ = self._get_init_params(locals())
 
     def _state_registry(self, key: str) -> dict:
@@ -336,6 +343,7 @@ class DisentangledModel(StoredModel):
         defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = default_epochs(self.adata.n_obs)
+            logger.info(f"{self.adata.n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
         with training_only(self.module, self.trainable_):

@@ -95,11 +95,11 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         data_scale: float = 1.0,
     ):
         super().__init__()
-        self.settings = (settings or self.settings_cls()).completed()
+        self.settings = (settings or self.settings_cls()).completed(n_conditions)
         self.shape = tuple(shape)
         self.n_conditions = n_conditions
         self.n_cell_types = n_cell_types
-        self.n_latent_z, self.n_latent_w = self.settings.n_latent_z, self.settings.n_latent_w
+        self.n_latent_z, self.n_latent_w = self.settings.n_latent_z, cast(int, self.settings.n_latent_w)
         self.n_cats = (*n_cats_per_cov, n_batch)
         self.n_cont = n_continuous_cov
         probs = torch.full((n_conditions,), 1 / n_conditions) if condition_probs is None else condition_probs

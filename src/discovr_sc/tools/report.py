@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 
 from discovr_sc import metrics
 from discovr_sc.model.conditions import conditions_of
+from discovr_sc.tools.composition import composition_rows
 from discovr_sc.tools.draws import seeded
 
 if TYPE_CHECKING:
@@ -97,7 +98,28 @@ def disentanglement_report(
                 place = {"split": split, "latent": "zw", "of": key}
                 w, z = samples["w"][of_split], samples["z"][of_split]
                 rows += [place | row for row in _information_rows(w, z, y[of_split], estimators, seed)]
+    rows += _composition_rows(model, means["z"], columns[model.condition_key], cell_type_key, seed)
     return pd.DataFrame(rows + list(_fresh_probe_rows(model)), columns=COLUMNS)
+
+
+def _composition_rows(
+    model: ModelInterface, z: np.ndarray, conditions: pd.Series, cell_type_key: str | None, seed: int
+) -> list[dict[str, Any]]:
+    """What z tells within cell types, on held-out cells where there are any, else on a part of the training cells."""
+    cell_type_key = cell_type_key or model.get_setup_arg("cell_type_key")
+    known = conditions.notna().to_numpy()
+    types = None if cell_type_key is None else model.adata.obs[cell_type_key]
+    if types is not None:
+        known &= types.notna().to_numpy()
+        types = types.astype(str).to_numpy()[known]
+    train = np.zeros(len(known), dtype=bool)
+    train[model.train_indices] = True
+    split = "train" if train.all() else "held-out"
+    if split == "train":
+        train = np.random.default_rng(seed).random(len(known)) < 0.7
+    place = {"split": split, "latent": "z", "of": model.condition_key}
+    found = composition_rows(z[known], conditions.astype(str).to_numpy()[known], types, train[known], seed)
+    return [place | row for row in found]
 
 
 def _fresh_probe_rows(model: ModelInterface) -> Iterator[dict[str, Any]]:
