@@ -57,9 +57,10 @@ autosummary_imported_members = True
 templates_path = ["_templates"]
 
 # References to this package's public names must be found. Other packages' names are text, since there may be no
-# network, and so are private names in signatures.
+# network, and so are private names in signatures, and settings, which are described where models take them.
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(?!discovr_sc\.).*"), ("py:.*", r"discovr_sc(\.\w+){3,}|discovr_sc\.model\..*")]
+OF_OURS = r"discovr_sc(\.\w+){3,}|discovr_sc\.model\..*|discovr_sc\.settings.*"
+nitpick_ignore_regex = [("py:.*", r"(?!discovr_sc\.).*"), ("py:.*", OF_OURS)]
 
 html_theme = "sphinx_book_theme"
 html_title = f"discovr_sc {release}"

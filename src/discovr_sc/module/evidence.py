@@ -46,11 +46,30 @@ class EvidenceMixin:
     condition_probs: Tensor
     likelihood: Likelihood
     sees_condition: ClassVar[tuple[str, ...]]
-    data: Callable[[dict[str, Tensor]], Tensor]
-    given: Callable[[dict[str, Tensor]], Given]
+    data_scale: float
     inference: Callable[..., dict[str, Any]]
     inference_input: Callable[..., dict[str, Any]]
     joint: Callable[[dict[str, Any], Given], dict[str, Any]]
+
+    # What a mini-batch brings -----------------------------------------------------------------------------------
+
+    def data(self, tensors: dict[str, Tensor]) -> Tensor:
+        """The data of a mini-batch, ``(n, *shape)``; images stored as bytes come out in [0, 1]."""
+        x = tensors[REGISTRY_KEYS.X_KEY]
+        return x if self.data_scale == 1 else x * self.data_scale
+
+    def given(self, tensors: dict[str, Tensor]) -> Given:
+        """What the cells of a mini-batch bring beside their data and conditions."""
+        size_factor = None
+        if self.likelihood.counts:
+            size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
+            if size_factor is None:
+                size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
+            if size_factor is None:
+                size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
+        stored = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
+        cats = () if stored is None else stored.long().split(1, dim=-1)
+        return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))
 
     # Likelihood of the data, conditions given the data ---------------------------------------------------------
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
-from scvi import REGISTRY_KEYS
 from scvi.module.base import LossOutput, auto_move_data
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
@@ -234,24 +233,6 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             "w": draw(qw, n_samples, use_mean, generator, spread),
             "y": y,
         }
-
-    def data(self, tensors: dict[str, Tensor]) -> Tensor:
-        """The data of a mini-batch, ``(n, *shape)``; images stored as bytes come out in [0, 1]."""
-        x = tensors[REGISTRY_KEYS.X_KEY]
-        return x if self.data_scale == 1 else x * self.data_scale
-
-    def given(self, tensors: dict[str, Tensor]) -> Given:
-        """What the cells of a mini-batch bring beside their data and conditions."""
-        size_factor = None
-        if self.likelihood.counts:
-            size_factor = tensors.get(REGISTRY_KEYS.SIZE_FACTOR_KEY)
-            if size_factor is None:
-                size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
-            if size_factor is None:
-                size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
-        stored = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
-        cats = () if stored is None else stored.long().split(1, dim=-1)
-        return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))
 
     # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
 
