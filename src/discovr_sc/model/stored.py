@@ -163,8 +163,7 @@ class StoredModel(MinifiedMixin):
         >>> folder = mkdtemp()
         >>> model.save(folder, overwrite=True)
         >>> DISCOVR.view_setup_args(folder)
-        Setup via `DISCOVR.setup_anndata` with arguments:
-        ...
+        Setup via ...
         """
         AnnDataManager.view_setup_method_args(StoredModel.load_registry(dir_path, prefix))
 
