@@ -45,10 +45,9 @@ LIMITS = (
         ("n_latent_z", "n_latent_w", "n_latent_u", "n_hidden", "n_layers", "narrow_z", "n_components_z"), SIZE
     )
     | dict.fromkeys(("n_hidden_adversary", "n_layers_adversary", "n_classifier_samples", "n_adversary_steps"), SIZE)
-    | dict.fromkeys(
-        ("noise_scale", "noise_scale_z", "lr", "adversary_lr", "prior_lr", "eps", "gradient_clip"), POSITIVE
-    )
-    | {"dropout_rate": Limit(0, 1), "weight_decay": Limit(0), "final_decay": Limit(0, 1, with_high=True)}
+    | dict.fromkeys(("noise_scale", "noise_scale_z", "lr", "eps", "gradient_clip"), POSITIVE)
+    | dict.fromkeys(("adversary_lr", "prior_lr", "weight_decay"), Limit(0))  # 0 leaves a player at rest
+    | {"dropout_rate": Limit(0, 1), "final_decay": Limit(0, 1, with_high=True)}
     | {"n_epochs_kl_warmup": Limit(0, whole=True), "alignment_start": Limit(0, 1)}
 )
 #: Settings that are lists of numbers.
