@@ -48,7 +48,10 @@ def evaluate(run: Run) -> dict[str, float]:
     z = {name: np.asarray(run.model.get_latent_representation(cells)) for name, cells in parts_of(run).items()}
     values["targets_told_z"] = told_targets(run, z)
     if isinstance(run.model, DisentangledModel):
-        w = {name: run.model.get_latent_representation(cells, kind="w") for name, cells in parts_of(run).items()}
+        w = {
+            name: np.asarray(run.model.get_latent_representation(cells, kind="w"))
+            for name, cells in parts_of(run).items()
+        }
         values["targets_told_w"] = told_targets(run, w)
     return values
 
