@@ -291,6 +291,10 @@ class MixturePrior(nn.Module):
         """Probabilities of the components given z, ``(n, C)``."""
         return torch.softmax(self.log_shares + log_prob(self.components, z.unsqueeze(-2)), dim=-1)
 
+    def log_types(self, z: Tensor) -> Tensor:
+        """Log probabilities of the components given z."""
+        return torch.log_softmax(self.log_shares + log_prob(self.components, z.unsqueeze(-2)), dim=-1)
+
 
 def means_of_priors(module: nn.Module) -> list[nn.Parameter]:
     """Means of the learned priors of a module: they have the units of latents, not of weights.

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from inspect import signature
+from pathlib import Path
 
 from lightning.pytorch.callbacks import Checkpoint
 from scvi import settings
@@ -67,6 +68,7 @@ class InterruptibleTrainRunner(TrainRunner):
     """
 
     _trainer_cls = StoppingTrainer
+    ckpt_path: str | Path | None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -110,9 +112,10 @@ class InterruptibleTrainRunner(TrainRunner):
 
     def _resume(self) -> None:
         """Go on from a checkpoint, where there is one."""
-        if self.ckpt_path is None:
+        path = self.ckpt_path
+        if path is None:
             return
-        path, self.ckpt_path = self.ckpt_path, None  # not Lightning's to read
+        self.ckpt_path = None  # not Lightning's to read
         checkpoint = read_checkpoint(path)
         if checkpoint[OURS]["n_epochs"] is None:
             raise InputError(
