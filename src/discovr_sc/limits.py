@@ -25,8 +25,9 @@ class Limit(NamedTuple):
         """Whether this is such a number."""
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return False
-        above = value >= self.low if self.with_low else value > self.low
-        return above and (value < self.high or (self.with_high and value == self.high))
+        number = float(value)
+        above = number >= self.low if self.with_low else number > self.low
+        return above and (number < self.high or (self.with_high and number == self.high))
 
     def __str__(self) -> str:
         """In words."""
