@@ -368,6 +368,7 @@ class DisentangledModel(StoredModel):
             return
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]
+            known = np.sort(known) if self.adata.isbacked else known
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
         self.trained_on_ = self.own_fingerprint()
         if isinstance(self.history_, dict) and "train_loss" in self.history_:
