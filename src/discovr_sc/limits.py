@@ -25,8 +25,9 @@ class Limit(NamedTuple):
         """Whether this is such a number."""
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return False
-        above = value >= self.low if self.with_low else value > self.low
-        return above and (value < self.high or (self.with_high and value == self.high))
+        number = float(value)
+        above = number >= self.low if self.with_low else number > self.low
+        return above and (number < self.high or (self.with_high and number == self.high))
 
     def __str__(self) -> str:
         """In words."""
@@ -45,16 +46,17 @@ LIMITS = (
         ("n_latent_z", "n_latent_w", "n_latent_u", "n_hidden", "n_layers", "narrow_z", "n_components_z"), SIZE
     )
     | dict.fromkeys(("n_hidden_adversary", "n_layers_adversary", "n_classifier_samples", "n_adversary_steps"), SIZE)
-    | dict.fromkeys(
-        ("noise_scale", "noise_scale_z", "lr", "adversary_lr", "prior_lr", "eps", "gradient_clip"), POSITIVE
-    )
-    | {"dropout_rate": Limit(0, 1), "weight_decay": Limit(0), "final_decay": Limit(0, 1, with_high=True)}
+    | dict.fromkeys(("noise_scale", "noise_scale_z", "lr", "eps", "gradient_clip"), POSITIVE)
+    | dict.fromkeys(("adversary_lr", "prior_lr", "weight_decay"), Limit(0))  # 0 leaves a player at rest
+    | {"dropout_rate": Limit(0, 1), "final_decay": Limit(0, 1, with_high=True)}
     | {"n_epochs_kl_warmup": Limit(0, whole=True), "alignment_start": Limit(0, 1)}
 )
 #: Settings that are lists of numbers.
 LISTS = {"channels": SIZE, "channels_adversary": SIZE, "mmd_bandwidths": POSITIVE}
 #: Settings that may be None though their default is not.
 OPTIONAL = ("gradient_clip", "n_hidden_adversary", "n_layers_adversary")
+#: Settings that are True or False though their default, which hangs on the data, is None.
+SWITCHES = ("center_w",)
 #: What else to do, where a value is refused.
 HINTS = {"n_adversary_steps": " (adv=0 for no adversary)", "gradient_clip": ", or None not to clip"} | {
     "final_decay": ", the part of the epochs",
@@ -72,5 +74,7 @@ def check_limits(settings: Any) -> None:
         elif item.name in LISTS:
             if value is not None and (not isinstance(value, Iterable) or not all(map(LISTS[item.name].allows, value))):
                 raise InputError(f"{item.name} is {value!r}; give a list, each {LISTS[item.name]}.")
-        elif isinstance(item.default, bool) and not isinstance(value, bool):
+        elif (isinstance(item.default, bool) or (item.name in SWITCHES and value is not None)) and not isinstance(
+            value, bool
+        ):
             raise InputError(f"{item.name} is {value!r}; give True or False.")

@@ -304,7 +304,7 @@ def check_whole_number(argument: str, value: int, *, at_least: int) -> None:
 
 def check_number(argument: str, value: Any, *, above: float, below: float = np.inf) -> None:
     """Raise unless an argument is a finite number between two."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not above < value < below:
+    if isinstance(value, bool) or not isinstance(value, Real) or not above < float(value) < below:
         most = f" and below {below:g}" if below < np.inf else ""
         raise InputError(f"{argument}={value!r}; give a finite number above {above:g}{most}.")
 

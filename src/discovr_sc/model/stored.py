@@ -91,6 +91,15 @@ class StoredModel(MinifiedMixin):
             without data.
         accelerator, device
             See :meth:`scvi.model.SCVI.load`.
+
+        Examples
+        --------
+        >>> from tempfile import mkdtemp
+        >>> from discovr_sc import DISCOVR
+        >>> folder = mkdtemp()
+        >>> model.save(folder, overwrite=True)
+        >>> DISCOVR.load(folder, adata).is_trained
+        True
         """
         if not (adata is None or adata is False or isinstance(adata, AnnData)):
             raise InputError(f"adata is a {type(adata).__name__}; give an AnnData, or False to load without data.")
@@ -126,6 +135,15 @@ class StoredModel(MinifiedMixin):
         ----------
         dir_path, prefix
             See :meth:`save`.
+
+        Examples
+        --------
+        >>> from tempfile import mkdtemp
+        >>> from discovr_sc import DISCOVR
+        >>> folder = mkdtemp()
+        >>> model.save(folder, overwrite=True)
+        >>> DISCOVR.load_registry(folder)["setup_args"]["condition_key"]
+        'condition'
         """
         return storage.read_model(dir_path, prefix)[storage.ATTRIBUTES]["registry_"]
 
@@ -137,6 +155,15 @@ class StoredModel(MinifiedMixin):
         ----------
         dir_path, prefix
             See :meth:`save`.
+
+        Examples
+        --------
+        >>> from tempfile import mkdtemp
+        >>> from discovr_sc import DISCOVR
+        >>> folder = mkdtemp()
+        >>> model.save(folder, overwrite=True)
+        >>> DISCOVR.view_setup_args(folder)
+        Setup via ...
         """
         AnnDataManager.view_setup_method_args(StoredModel.load_registry(dir_path, prefix))
 
@@ -156,5 +183,15 @@ class StoredModel(MinifiedMixin):
             Folders of the saved model and of the converted one.
         overwrite, prefix
             See :meth:`save`.
+
+        Examples
+        --------
+        >>> from tempfile import mkdtemp
+        >>> from discovr_sc import DISCOVR
+        >>> old, new = mkdtemp(), mkdtemp()
+        >>> model.save(old, overwrite=True)
+        >>> DISCOVR.convert_legacy_save(old, new, overwrite=True)
+        >>> DISCOVR.load(new, adata).is_trained
+        True
         """
         storage.convert(dir_path, output_dir_path, prefix=prefix, overwrite=overwrite)

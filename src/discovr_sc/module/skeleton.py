@@ -42,7 +42,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         Numbers of batches, of categories of each categorical covariate, and of continuous covariates. They
         condition the decoders and, with ``encode_covariates``, the encoders.
     n_cell_types
-        Number of cell types that are known for some cells at least; 0 where none are.
+        Number of cell types that are known for some cells at least.
     condition_probs
         p(y), of length K; uniform by default.
     data_scale
@@ -185,11 +185,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     def inference(
         self, *args, known: Tensor | None = None, cell_type: Tensor | None = None, **kwargs
     ) -> dict[str, Any]:
-        """See :meth:`_regular_inference`.
-
-        ``known`` says whose condition is known, ``(n,)``, by default all are; ``cell_type`` are indices of cell types,
-        -1 where unknown. Both are handed on.
-        """
+        """See :meth:`_regular_inference`; hands on whose condition is known (by default all), and the cell types."""
         outputs = super().inference(*args, **kwargs)
         known = torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known
         return outputs | {"known": known, "cell_type": cell_type}
@@ -380,6 +376,9 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     def adversary_logits(self, views: dict[str, Tensor], p: dict) -> list[Tensor]:
         """What the adversary makes of what it sees, one ``(n, K)`` per place; ``p`` are outputs of generative."""
         return cast(Adversary, self.adversary)(views)
+
+    def find_kinds(self, cells: list[dict[str, Tensor]]) -> None:
+        """Learn kinds from mini-batches (posterior means z, y, known, cell_type), before conditions are aligned."""
 
     def adversary_views(self, q: dict, p: dict) -> dict[str, Tensor]:
         """What the adversary may look at, by place."""

@@ -124,8 +124,10 @@ def prepare_query_anndata(
     >>> list(model.prepare_query_anndata(shuffled, model, inplace=False).var_names) == list(adata.var_names)
     True
     """
-    is_folder = isinstance(reference_model, str | Path)
-    genes = pd.Index(read_model(reference_model)[VAR_NAMES] if is_folder else reference_model.get_var_names())
+    if isinstance(reference_model, str | Path):
+        genes = pd.Index(read_model(reference_model)[VAR_NAMES])
+    else:
+        genes = pd.Index(reference_model.get_var_names())
     return genes if return_reference_var_names else pad_and_sort_genes(adata, genes, inplace)
 
 

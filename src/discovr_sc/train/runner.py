@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from inspect import signature
+from pathlib import Path
 
 from lightning.pytorch.callbacks import Checkpoint
 from scvi import settings
@@ -67,6 +68,8 @@ class InterruptibleTrainRunner(TrainRunner):
     """
 
     _trainer_cls = StoppingTrainer
+    #: Of a checkpoint to go on from.
+    ckpt_path: str | Path | None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
