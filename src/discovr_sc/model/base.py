@@ -303,7 +303,8 @@ class DisentangledModel(StoredModel):
         batch_size
             Cells per step.
         early_stopping
-            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs.
+            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs. Where there is an
+            adversary, its term is left out: it is low whenever the adversary happens to be weak.
         balance_conditions
             Draw training cells so that an epoch has as many cells of each condition, for conditions of unequal sizes.
             p(y), in the model, stays at the conditions' shares of the data.
@@ -340,7 +341,8 @@ class DisentangledModel(StoredModel):
                 "train on them. Drop these cells."
             )
         self.check_own_data()
-        defaults = {"early_stopping_monitor": "validation_loss", "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
+        monitor = "validation_loss" if self.module.adversary is None else "loss_without_adversary_validation"
+        defaults = {"early_stopping_monitor": monitor, "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         if max_epochs is None and self.adata is not None:
             max_epochs = default_epochs(self.adata.n_obs)
             logger.info(f"{self.adata.n_obs:,} cells: {max_epochs} epochs.")

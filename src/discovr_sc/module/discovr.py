@@ -102,6 +102,14 @@ class DISCOVRModule(DisentangledModule):
             return Normal(self.prior().loc[y] + q.loc, q.scale, validate_args=False)
         return q
 
+    def find_kinds(self, cells):
+        """See :meth:`DisentangledModule.find_kinds`; the components of the prior of z start anew."""
+        if self.prior_z is None:
+            return
+        known, y, z = (torch.cat([part[name] for part in cells]) for name in ("known", "y", "z"))
+        types = None if self.n_cell_types == 0 else torch.cat([part["cell_type"] for part in cells])[known]
+        self.prior_z.start_at(z[known], y[known], types)
+
     def posteriors(self, x, y, given, latents):
         """See :meth:`EvidenceMixin.posteriors`; runs the encoders of these latents only."""
         h = self.likelihood.encode(x)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor, distributed, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
@@ -257,6 +258,30 @@ class MixturePrior(nn.Module):
     def components(self) -> Normal:
         """The Gaussians, ``(C, n_latent)``."""
         return Normal(self.loc, torch.ones_like(self.loc), validate_args=False)
+
+    @torch.no_grad()
+    def start_at(self, z: Tensor, y: Tensor, cell_type: Tensor | None = None) -> None:
+        """Put the components where cells are: at the centres of k-means, within types where these are known.
+
+        Where they start by chance, many end in the largest kind, and small kinds have to share one.
+
+        Parameters
+        ----------
+        z, y
+            Posterior means, ``(n, n_latent)``, and indices of the conditions, ``(n,)``.
+        cell_type
+            Indices of the cell types, ``(n,)``, -1 where unknown; None where the model knows no types.
+        """
+        for name in self.type_of.unique():
+            own = self.type_of == name
+            cells = z if cell_type is None else z[cell_type == name]
+            if len(cells) > own.sum():
+                found = KMeans(int(own.sum()), n_init=1, random_state=0).fit(cells.double().cpu().numpy())
+                self.loc[own] = torch.as_tensor(found.cluster_centers_).to(self.loc)
+        nearest = torch.cdist(z, self.loc).argmin(-1)
+        counts = torch.ones_like(self.logits)
+        counts.index_put_((y, nearest), torch.ones_like(z[:, 0]), accumulate=True)
+        self.logits.copy_((counts / counts.sum(-1, keepdim=True)).log())
 
     def together(self) -> Mixture:
         """The mixture of all conditions together."""

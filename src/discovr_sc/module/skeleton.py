@@ -42,7 +42,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         Numbers of batches, of categories of each categorical covariate, and of continuous covariates. They
         condition the decoders and, with ``encode_covariates``, the encoders.
     n_cell_types
-        Number of cell types that are known for some cells at least; 0 where none are.
+        Number of cell types that are known for some cells at least.
     condition_probs
         p(y), of length K; uniform by default.
     data_scale
@@ -185,11 +185,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     def inference(
         self, *args, known: Tensor | None = None, cell_type: Tensor | None = None, **kwargs
     ) -> dict[str, Any]:
-        """See :meth:`_regular_inference`.
-
-        ``known`` says whose condition is known, ``(n,)``, by default all are; ``cell_type`` are indices of cell types,
-        -1 where unknown. Both are handed on.
-        """
+        """See :meth:`_regular_inference`; hands on whose condition is known (by default all), and the cell types."""
         outputs = super().inference(*args, **kwargs)
         known = torch.ones_like(outputs["y"], dtype=torch.bool) if known is None else known
         return outputs | {"known": known, "cell_type": cell_type}
@@ -362,12 +358,12 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
                 name: (weight, value if name in self.terms_without_condition else value * share)
                 for name, (weight, value) in terms.items()
             }
-        loss = sum(
-            (weight * value).mean() * (kl_weight if name.startswith("kl") else alignment if name in ALIGNING else 1.0)
-            for name, (weight, value) in terms.items()
-        )
+        factors = {n: kl_weight if n.startswith("kl") else 1.0 for n in terms} | dict.fromkeys(ALIGNING, alignment)
+        parts = {name: (weight * value).mean() * factors[name] for name, (weight, value) in terms.items()}
+        loss = sum(parts.values())
         metrics = {name: value.mean() for name, (_, value) in terms.items()}
         if logits is not None:
+            metrics["loss_without_adversary"] = loss - parts["adv"]
             metrics["adversary_loss"] = adversary_loss(logits, q["y"], q["known"])
             metrics["adversary_accuracy"] = adversary_accuracy(logits, q["y"], q["known"])
         return LossOutput(
@@ -380,6 +376,9 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     def adversary_logits(self, views: dict[str, Tensor], p: dict) -> list[Tensor]:
         """What the adversary makes of what it sees, one ``(n, K)`` per place; ``p`` are outputs of generative."""
         return cast(Adversary, self.adversary)(views)
+
+    def find_kinds(self, cells: list[dict[str, Tensor]]) -> None:
+        """Learn kinds from mini-batches (posterior means z, y, known, cell_type), before conditions are aligned."""
 
     def adversary_views(self, q: dict, p: dict) -> dict[str, Tensor]:
         """What the adversary may look at, by place."""

@@ -28,6 +28,10 @@ LOOKED_AT = 2
 #: Part of the epochs over which the terms that align the conditions come in.
 ALIGNMENT_RAMP = 0.1
 
+#: When kinds of cells are found, in parts of the epochs before the conditions are aligned, and from how many
+#: mini-batches at most.
+KINDS_AT, KINDS_FROM = (0.4, 1.0), 40
+
 #: What the progress bar shows.
 SHOWN = ("train_loss", "validation_loss", "adversary_accuracy_train")
 
@@ -100,6 +104,7 @@ class AdversarialPlan(TrainingPlan):
         self._n_batches = 0
         self._totals = EpochTotals()
         self._validation_totals = EpochTotals()
+        self._latest: list[dict] = []
         self._health, self._validation_health = AdversaryHealth(), AdversaryHealth()
 
     def _optimizer_creator_fn(self, optimizer_cls):
@@ -154,6 +159,7 @@ class AdversarialPlan(TrainingPlan):
                 alignment = self._alignment(batch_idx)
                 losses = self.module.loss(batch, q, p, views=views, alignment=alignment, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss, losses.extra_metrics, batch)
+        self._find_kinds(q, batch_idx)
         self._totals.add(losses)
         return {"loss": losses.loss.detach()}  # for callbacks: nothing is optimised by Lightning
 
@@ -166,6 +172,17 @@ class AdversarialPlan(TrainingPlan):
             return
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * min(1.0, (1 - self._done(batch_idx)) / self.settings.final_decay)
+
+    def _find_kinds(self, q: dict, batch_idx: int) -> None:
+        """At the end of some epochs, let the module find kinds of cells: before it aligns the conditions, and then."""
+        start = self.settings.alignment_start * self.trainer.max_epochs
+        if self.current_epoch + 1 not in {round(part * start) for part in KINDS_AT}:
+            return
+        cells = {"z": q["qz"].loc.detach()} | {name: q[name] for name in ("y", "known", "cell_type")}
+        self._latest = [*self._latest, cells][-KINDS_FROM:]
+        if batch_idx == self.trainer.num_training_batches - 1:
+            self.module.find_kinds(self._latest)
+            self._latest = []
 
     def _alignment(self, batch_idx: int) -> float:
         """The factor of the terms that align the conditions."""

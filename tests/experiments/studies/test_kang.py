@@ -29,7 +29,6 @@ def cells(monkeypatch) -> AnnData:
     adata.obs["seurat_annotations"] = adata.obs["cell_type"]
     adata.obs["donor"] = pd.Categorical(np.arange(600) % 4)
     adata.var_names = [*kang.PAPER_GENES, *adata.var_names[len(kang.PAPER_GENES) :]]
-    adata.obs["response"] = kang.response_score(adata, n_genes=10)
     monkeypatch.setattr(kang, "load_kang", lambda: adata)
     return adata
 
@@ -61,9 +60,27 @@ def test_every_method_is_scored_and_drawn(cells, tmp_path):
     assert figures == {"kang_umap_z.png", "kang_umap_w.png", "kang_genes.png"}
 
 
+def test_the_response_within_types_is_of_training_genes_and_types_alone_tell_nothing_of_it(cells):
+    task = kang.make_kang(TINY, 0)
+    scores = kang.response_scores(task.train, task.evaluation, n_genes=10)
+    groups = task.train.obs["stim"].astype(str) + task.train.obs["cell_type"].astype(str)
+    np.testing.assert_allclose(pd.Series(scores["train"]).groupby(groups.to_numpy()).mean(), 0, atol=1e-9)
+    # What evaluation cells express cannot choose the genes: training cells keep their scores' order without them.
+    other = task.evaluation.copy()
+    other.obs["stim"] = other.obs["stim"].to_numpy()[::-1]
+    np.testing.assert_allclose(kang.response_scores(task.train, other, n_genes=10)["train"], scores["train"])
+    run = Run("x", None, task.train, task.evaluation, TINY, 0)
+    types = {name: kang.TypeMeans(task.train).get_latent_representation(c) for name, c in kang.parts_of(run).items()}
+    assert kang.response_r2_within_types(run, types) < 0.05
+    all_scores = kang.response_scores(task.train, task.evaluation)
+    told = {name: score[:, None] for name, score in all_scores.items()}
+    assert kang.response_r2_within_types(run, told) > 0.8
+
+
 def test_types_alone_are_the_floor_of_the_probe_and_average_over_conditions(cells):
     study = replace(STUDIES["kang"], presets={"tiny": TINY})
     values, sketch = run_row(study, Row("", "tiny", "types", 0))
+    assert values["response_r2_within_types"] < 0.05
     assert values["probe_z_type_13"] == values["nmi_z_type_13"] == 1
     assert values["probe_z_condition"] < 0.6
     assert not sketch

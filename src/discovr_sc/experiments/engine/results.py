@@ -124,14 +124,15 @@ class Results:
         return ours.merge(published, on=["variant", "paper_method", "metric"], how="left")
 
     def markdown(self, preset: str, *, by: str = "method", of: str = "") -> str:
-        """A table of the headline's metrics: ours (mean ± sd), the paper's in parentheses, and numbers of seeds.
+        """A table of the headline's metrics that there are: ours (mean ± sd), the paper's in parentheses, and seeds.
 
         It has a line for each method of the variant ``of``, or, with ``by="variant"``, for each variant of a method.
         """
-        metrics = self.study.headline
         fixed, names = ("variant", self.study.methods) if by == "method" else ("method", self.study.variants)
         table = self.against_published(preset)
-        table = table[(table[fixed] == of) & table["metric"].isin(metrics)]
+        table = table[table[fixed] == of]
+        metrics = [metric for metric in self.study.headline if metric in set(table["metric"])]
+        table = table[table["metric"].isin(metrics)]
         cells = {
             (name, metric): f"{mean:.3f}"
             + ("" if pd.isna(sd) else f" ± {sd:.3f}")

@@ -27,6 +27,8 @@ OWN_ADVERSARY = {"classifier_batch_norm": False, "adversary_trains": "encoder an
 
 #: What a row tells of its adversary, as it was when the training ended; see :mod:`discovr_sc.train.health`.
 HEALTH = ("adversary_living_units", "adversary_logit_sd", "adversary_gain", "adversary_accuracy")
+#: Of these and of the fresh probes, the columns of a study's table.
+HEALTH_COLUMNS = (*HEALTH[:2], f"{FRESH_PROBE}reconstruction", f"{FRESH_PROBE}latent")
 
 
 @dataclass(frozen=True)

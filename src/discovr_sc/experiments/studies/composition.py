@@ -21,6 +21,8 @@ CONDITION, TYPE = "condition", "cell_type"
 TEST_SHARE = 0.3
 #: Cells whose condition is hidden, to be read from w: averaging over many conditions takes long.
 N_HIDDEN = 1_500
+#: Classifiers that read the condition.
+KINDS: tuple = ("linear", "knn")
 
 MONOCYTES, T_CELLS = ("CD14+ Monocytes", "FCGR3A+ Monocytes"), ("CD4 T cells", "CD8 T cells")
 
@@ -106,13 +108,14 @@ def evaluate(run: Run) -> dict[str, float]:
     condition = probe_args(z, conditions)
     x, both, train = condition["x"], condition["labels"], np.arange(len(condition["x"])) < run.train.n_obs
     types = np.full(len(x), "all")
-    values = {"probe_z_condition": metrics.best_probe(**condition, kinds=("linear", "knn"), seed=run.seed).accuracy}
+    values = {"probe_z_condition": metrics.best_probe(**condition, kinds=KINDS, seed=run.seed).accuracy}
     if TYPE in run.train.obs:
         types = np.concatenate(list(labels_of(run, TYPE).values()))
         values |= type_metrics(x, both, types, train)
     values["leak_within_types"] = metrics.leak_within_types(x, both, types, train=train, seed=run.seed).mean
     if isinstance(run.model, DisentangledModel):
-        values["probe_w_condition_hidden"] = hidden_condition(run)
+        hidden = probe_args(*hidden_w(run))
+        values["probe_w_condition_hidden"] = metrics.best_probe(**hidden, kinds=KINDS, seed=run.seed).accuracy
     return values
 
 
@@ -127,8 +130,8 @@ def type_metrics(x: np.ndarray, conditions: np.ndarray, types: np.ndarray, train
     }
 
 
-def hidden_condition(run: Run) -> float:
-    """Balanced accuracy with which w tells the condition of cells whose label the model does not see."""
+def hidden_w(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """W of the training cells, and of evaluation cells whose condition the model is not told; and their conditions."""
     chosen = np.random.default_rng(0).permutation(run.evaluation.n_obs)[:N_HIDDEN]
     hidden = run.evaluation[np.sort(chosen)].copy()
     labels = {"train": labels_of(run, CONDITION)["train"], "evaluation": hidden.obs[CONDITION].astype(str).to_numpy()}
@@ -139,7 +142,7 @@ def hidden_condition(run: Run) -> float:
     }
     kept = np.isin(labels["train"], labels["evaluation"])
     w["train"], labels["train"] = w["train"][kept], labels["train"][kept]
-    return metrics.best_probe(**probe_args(w, labels), kinds=("linear", "knn"), seed=run.seed).accuracy
+    return w, labels
 
 
 def sketch(run: Run) -> dict[str, np.ndarray]:

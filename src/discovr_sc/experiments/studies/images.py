@@ -22,9 +22,10 @@ from discovr_sc import metrics
 from discovr_sc.data import celeba, colored_mnist
 from discovr_sc.experiments.engine.clock import Clock, TrainingClock
 from discovr_sc.experiments.engine.results import Results
-from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.runner import HEALTH_COLUMNS, Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
 from discovr_sc.experiments.studies.synthetic import BASELINES, latents_figure
+from discovr_sc.experiments.studies.synthetic import PAPER as PAPER_METHOD
 from discovr_sc.settings import PAPER, Weights
 
 FLIPS = (0, 0.1, 0.2, 0.3, 0.4)
@@ -271,12 +272,13 @@ IMAGE_BASELINES = BASELINES | {"ccvae": Method("CCVAE", "ccvae", {"n_classifier_
 
 DIGIT_METHODS = {
     "discovr": Method("DISCOVR", "discovr", {"weights": DIGITS} | OWN, OWN_PLAN),
-    "discovr-paper": Method("DISCOVR", "discovr"),
-    **IMAGE_BASELINES,
+    "discovr-paper": PAPER_METHOD,
+    # The paper's classifiers of digits had batch norm from the first version on.
+    **{name: replace(method, version=0) for name, method in IMAGE_BASELINES.items()},
 }
 FACE_METHODS = {
     "discovr": Method("DISCOVR", "discovr", {"weights": FACES, "narrow_z": 2} | OWN, OWN_PLAN),
-    "discovr-paper": Method("DISCOVR", "discovr"),
+    "discovr-paper": PAPER_METHOD,
     **IMAGE_BASELINES,
 }
 CNN_ADVERSARY = {
@@ -304,7 +306,10 @@ COLORED_MNIST = Study(
         ),
     },
     variants={f"flip={flip}": Variant(data={"flip": flip}) for flip in FLIPS},
-    headline=("marginal_rmse", "color_gap", "probe_z_digit", "probe_z_color", "mine_wz", "nll", "nll_z"),
+    headline=(
+        *("marginal_rmse", "color_gap", "probe_z_digit", "probe_z_color", "mine_wz", "nll", "nll_z"),
+        *HEALTH_COLUMNS,
+    ),
     sketch=sketch_digits,
     draw=draw_digits,
     methods=DIGIT_METHODS,
@@ -347,7 +352,7 @@ CELEBA_GLASSES = Study(
     evaluate=evaluate_faces,
     presets=FACES_PRESETS,
     variants={"": Variant(data={"attribute": "Eyeglasses"})},
-    headline=("mine_wz", "nll", "nll_z", "nll_constant", "attribute_gap", "step_vs_csvae_noadv"),
+    headline=("mine_wz", "nll", "nll_z", "nll_constant", "attribute_gap", "step_vs_csvae_noadv", *HEALTH_COLUMNS),
     sketch=sketch_faces,
     draw=draw_faces,
     private_figures=True,

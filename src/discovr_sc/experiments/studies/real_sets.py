@@ -46,22 +46,21 @@ def evaluate(run: Run) -> dict[str, float]:
     if CONTROL not in set(run.train.obs[CONDITION]):
         return values
     z = {name: np.asarray(run.model.get_latent_representation(cells)) for name, cells in parts_of(run).items()}
-    values["targets_told_z"] = told_targets(run, z)
+    values["targets_told_z"] = told_targets(z, labels_of(run, CONDITION), run.seed)
     if isinstance(run.model, DisentangledModel):
-        w = {name: run.model.get_latent_representation(cells, kind="w") for name, cells in parts_of(run).items()}
-        values["targets_told_w"] = told_targets(run, w)
+        values["targets_told_w"] = told_targets(*composition.hidden_w(run), run.seed)
     return values
 
 
-def told_targets(run: Run, x: dict[str, np.ndarray]) -> float:
+def told_targets(x: dict[str, np.ndarray], labels: dict[str, np.ndarray], seed: int) -> float:
     """How many conditions a linear probe tells from the control better than chance, on the evaluation cells."""
-    labels = labels_of(run, CONDITION)
     points, both = np.concatenate(list(x.values())), np.concatenate(list(labels.values()))
-    train = np.arange(len(both)) < run.train.n_obs
+    train = np.arange(len(both)) < len(x["train"])
     told = 0
-    for target in np.unique(both[both != CONTROL]):
-        rows = np.isin(both, (target, CONTROL))
-        told += metrics.probe(points[rows], both[rows], train=train[rows], seed=run.seed).p_value < LEVEL
+    for target in np.intersect1d(labels["train"], labels["evaluation"]):
+        if target != CONTROL:
+            rows = np.isin(both, (target, CONTROL))
+            told += metrics.probe(points[rows], both[rows], train=train[rows], seed=seed).p_value < LEVEL
     return float(told)
 
 

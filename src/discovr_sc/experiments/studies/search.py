@@ -15,7 +15,7 @@ from sklearn.metrics import r2_score
 from discovr_sc import metrics
 from discovr_sc.experiments.engine.results import Results
 from discovr_sc.experiments.engine.runner import Run
-from discovr_sc.experiments.engine.study import Preset, Study, Variant
+from discovr_sc.experiments.engine.study import Method, Preset, Study, Variant
 from discovr_sc.experiments.studies import synthetic
 from discovr_sc.experiments.studies.synthetic import FLIP, PARAMETRIC, SWISS_ROLL
 
@@ -58,13 +58,15 @@ def conclude_search(results: Results) -> str:
     return "Lowest score at: " + ", ".join(f"{method} {scale}" for method, scale in scales.items()) + "."
 
 
+def without_noise_scale(method: Method) -> Method:
+    """A method as it was before the search, and trained for the search's epochs."""
+    settings = {name: value for name, value in method.settings.items() if name != "noise_scale"}
+    train = {name: value for name, value in method.train.items() if name != "max_epochs"}
+    return replace(method, settings=settings, train=train)
+
+
 def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
     """The search of a study's noise scales, with its methods as they were before."""
-    methods = {
-        name: replace(method, settings={key: method.settings[key] for key in method.settings if key != "noise_scale"})
-        for name, method in study.methods.items()
-        if method.model is not None
-    }
     return Study(
         name=f"{study.name}-search",
         experiment=study.experiment,
@@ -72,7 +74,7 @@ def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Stu
         evaluate=score,
         presets={"search": PRESET},
         variants={f"noise_scale={scale}": Variant(data=data, settings={"noise_scale": scale}) for scale in scales},
-        methods=methods,
+        methods={name: without_noise_scale(m) for name, m in study.methods.items() if m.model is not None},
         headline=("score",),
         conclude=conclude_search,
         n_seeds=2,

@@ -17,7 +17,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from discovr_sc import metrics
 from discovr_sc.data import noisy_swiss_roll, parametric_model, tensors_to_anndata
 from discovr_sc.experiments.engine.results import Results
-from discovr_sc.experiments.engine.runner import Run
+from discovr_sc.experiments.engine.runner import HEALTH_COLUMNS, Run
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
 from discovr_sc.settings import Weights
 
@@ -265,16 +265,23 @@ def draw(simulate: Callable[..., AnnData], preset: Preset, seed: int, **settings
 
 
 BASELINES = {
-    "csvae": Method("CSVAE", "csvae"),
+    "csvae": Method("CSVAE", "csvae", version=1),
     "csvae-noadv": Method("CSVAE", "csvae-noadv"),
-    "hcsvae": Method("HCSVAE", "hcsvae"),
+    "hcsvae": Method("HCSVAE", "hcsvae", version=1),
     "hcsvae-noadv": Method("HCSVAE", "hcsvae-noadv"),
     "diva": Method("DIVA", "diva"),
     # The original has 100 samples behind q(y|x), at ten times the cost of DIVA's epoch.
     "ccvae": Method("CCVAE", "ccvae", {"n_classifier_samples": 20}),
 }
 
-PAPER = Method("DISCOVR", "discovr")
+#: Version 1: the adversary has batch norm, here as in the rows above, and spares the decoder.
+PAPER = Method("DISCOVR", "discovr", version=1)
+
+
+def until_rest(methods: dict[str, Method]) -> dict[str, Method]:
+    """Methods that are trained as the paper says, until the preset's patience ends, however many epochs that takes."""
+    return {name: replace(method, train={"max_epochs": 400}) for name, method in methods.items()}
+
 
 #: The package's own settings: the decoder of z alone has more noise, for it must bear what w explains; and the model's
 #: learning rate comes to rest at the end.
@@ -325,16 +332,17 @@ PARAMETRIC = Study(
     make_task=partial(draw, parametric_model),
     evaluate=evaluate_parametric,
     presets=PRESETS,
-    headline=("nll_excess", "kl_z", "kl_w", "wasserstein_w", "delta_bayes_w", "knn_yz", "knn_yw", "knn_wz"),
+    headline=("nll_excess", "kl_z", "kl_w", "wasserstein_w", "knn_yw", "knn_yz", "knn_wz", *HEALTH_COLUMNS),
     sketch=sketch_parametric,
     draw=draw_parametric,
     methods=with_noise_scales(
         "parametric",
         {
             "discovr": OURS["parametric"],
-            "discovr-paper": PAPER,
-            "discovr-separable": Method("DISCOVR", "discovr", {"prior": "separable"}),
-            **BASELINES,
+            **until_rest(
+                {"discovr-paper": PAPER, "discovr-separable": replace(PAPER, settings={"prior": "separable"})}
+                | BASELINES
+            ),
             "truth": Method(),
             "posterior-untruncated": Method(),
         },
@@ -363,13 +371,14 @@ SWISS_ROLL = Study(
     presets=PRESETS,
     variants={f"flip={FLIP}": Variant(data={"flip": FLIP})},
     headline=(
-        *("mine_wz", "nll", "delta_bayes_w", "knn_yz", "knn_yw", "knn_wz", "knn_wz_given_y"),
-        *("probe_z_condition", "z_r2", "xhat_r2"),
+        *("mine_wz", "knn_wz", "nll", "delta_bayes_w", "knn_yz", "knn_yw", "knn_wz_given_y"),
+        *("probe_z_condition", "z_r2", "xhat_r2", *HEALTH_COLUMNS),
     ),
     sketch=sketch_swiss_roll,
     draw=draw_swiss_roll,
     methods=with_noise_scales(
-        "swiss-roll", {"discovr": OURS["swiss-roll"], "discovr-paper": PAPER, **BASELINES, "truth": Method()}
+        "swiss-roll",
+        {"discovr": OURS["swiss-roll"], **until_rest({"discovr-paper": PAPER} | BASELINES), "truth": Method()},
     ),
 )
 
