@@ -27,6 +27,11 @@ def documented(cls) -> set[str]:
     return {name.strip() for line in re.findall(r"^(\S.*)$", section, re.MULTILINE) for name in line.split(",")}
 
 
+def of_discovr(kind: settings.ByData) -> dict[str, float]:
+    """Default weights of the terms that DISCOVR's objective has."""
+    return {name: float(value) for name, value in asdict(kind.weights).items() if name != "classify"}
+
+
 @pytest.mark.parametrize("name", [f"{name}Module" for name in MODELS])
 def test_modules_have_no_defaults_of_their_own(name):
     module_cls = getattr(module, name)
@@ -54,13 +59,13 @@ def test_the_plan_has_no_defaults_of_its_own():
 
 def test_docstrings_tell_the_default_weights_and_plan():
     text = inspect.getdoc(DISCOVR)
-    of_counts, others = text.split("By default ``rec=1")[1].split("encode_covariates")[0].split("otherwise")
+    of_counts, others = text.split("By default, for counts,")[1].split("encode_covariates")[0].split("otherwise")
     for kind, of_kind in ((settings.COUNTS, of_counts), (settings.VECTORS, others)):
         told = {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", of_kind)}
-        assert told
-        assert told.items() <= {name: float(value) for name, value in asdict(kind.weights).items()}.items()
+        assert told == of_discovr(kind), "the docstring of DISCOVR in model/discovr.py, argument weights"
     told = dict(re.findall(r"``(\w+)=([\de.-]+)``", inspect.getdoc(DISCOVR.train)))
-    assert {name: float(value) for name, value in told.items()} == settings.COUNT_PLAN
+    plan = {name: float(value) for name, value in told.items()}
+    assert plan == settings.COUNT_PLAN, "the docstring of train in model/base.py, argument plan_kwargs"
 
 
 def test_the_guide_tells_the_default_weights():
@@ -68,14 +73,14 @@ def test_the_guide_tells_the_default_weights():
     rows = re.findall(r"^\| `(\w+)` \| ([\d,.]+) \| ([\d,.]+) \|", text, re.MULTILINE)
     for column, kind in enumerate((settings.COUNTS, settings.VECTORS), start=1):
         told = {row[0]: float(row[column].replace(",", "")) for row in rows}
-        assert told == {name: value for name, value in asdict(kind.weights).items() if name != "classify"}
+        assert told == of_discovr(kind), "the table of defaults in docs/guide/weights.md"
 
 
 @pytest.mark.parametrize("experiment", settings.PAPER)
 @pytest.mark.parametrize("method", settings.PAPER["kang"].weights)
 def test_the_papers_settings_are_settings_of_their_model(method, experiment):
     settings_cls = getattr(settings, f"{method.removesuffix('-noadv').upper()}Settings")
-    chosen = settings_cls.of(settings.paper_settings(method, experiment)).completed()
+    chosen = settings_cls.of(settings.paper_settings(method, experiment)).completed(n_conditions=2)
     assert chosen.weights == settings.paper_weights(method, experiment)
     assert (chosen.weights.adv == 0) == (method.endswith("-noadv") or method in ("diva", "ccvae"))
 
@@ -88,6 +93,26 @@ def test_an_unknown_setting_is_refused_with_the_name_that_is_meant():
 
 
 def test_weights_that_are_given_in_part_keep_the_others():
-    chosen = settings.DISCOVRSettings(weights={"adv": 8.0}).completed()
+    chosen = settings.DISCOVRSettings(weights={"adv": 8.0}).completed(n_conditions=2)
     assert chosen.weights.adv == 8
     assert chosen.weights.mmd == settings.COUNTS.weights.mmd
+
+
+@pytest.mark.parametrize(("n_conditions", "n_latent_w"), [(2, 2), (3, 3), (10, 10), (26, 10)])
+def test_w_of_counts_has_a_dimension_for_each_condition_within_bounds(n_conditions, n_latent_w):
+    assert settings.DISCOVRSettings().completed(n_conditions).n_latent_w == n_latent_w
+    assert settings.DISCOVRSettings(n_latent_w=4).completed(n_conditions).n_latent_w == 4
+    assert settings.DISCOVRSettings(likelihood="gaussian").completed(n_conditions).n_latent_w == 2
+
+
+@pytest.mark.parametrize("name", ["n_components_z", "center_w"])
+def test_what_is_left_out_depends_on_the_kind_of_data_and_what_is_given_stays(name):
+    for likelihood, kind in (("zinb", settings.COUNTS), ("gaussian", settings.VECTORS)):
+        assert getattr(settings.DISCOVRSettings(likelihood=likelihood).completed(2), name) == getattr(kind, name)
+    given = {"n_components_z": 7, "center_w": False}[name]
+    assert getattr(settings.DISCOVRSettings(**{name: given}).completed(2), name) == given
+
+
+@pytest.mark.parametrize(("n_cells", "n_epochs"), [(100, 400), (8_000, 100), (13_999, 57), (1_000_000, 10)])
+def test_small_data_sets_are_passed_over_more_often(n_cells, n_epochs):
+    assert settings.default_epochs(n_cells) == n_epochs

@@ -55,6 +55,8 @@ LIMITS = (
 LISTS = {"channels": SIZE, "channels_adversary": SIZE, "mmd_bandwidths": POSITIVE}
 #: Settings that may be None though their default is not.
 OPTIONAL = ("gradient_clip", "n_hidden_adversary", "n_layers_adversary")
+#: Settings that are True or False though their default, which hangs on the data, is None.
+SWITCHES = ("center_w",)
 #: What else to do, where a value is refused.
 HINTS = {"n_adversary_steps": " (adv=0 for no adversary)", "gradient_clip": ", or None not to clip"} | {
     "final_decay": ", the part of the epochs",
@@ -72,5 +74,7 @@ def check_limits(settings: Any) -> None:
         elif item.name in LISTS:
             if value is not None and (not isinstance(value, Iterable) or not all(map(LISTS[item.name].allows, value))):
                 raise InputError(f"{item.name} is {value!r}; give a list, each {LISTS[item.name]}.")
-        elif isinstance(item.default, bool) and not isinstance(value, bool):
+        elif (isinstance(item.default, bool) or (item.name in SWITCHES and value is not None)) and not isinstance(
+            value, bool
+        ):
             raise InputError(f"{item.name} is {value!r}; give True or False.")

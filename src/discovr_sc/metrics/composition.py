@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from .checks import as_codes, as_labelled, as_matrix, check_same_length
-from .probes import best_probe
+from .probes import best_probe, probe
 
 #: Neighbours that tell a cell's type.
 NEIGHBOURS = 15
@@ -159,8 +159,7 @@ def composition_floor(conditions: ArrayLike, cell_types: ArrayLike, *, train: Ar
     1.0
     """
     codes = as_codes("cell_types", np.asarray(cell_types).astype(str))
-    kinds = ("linear",)
-    return best_probe(np.eye(codes.max() + 1)[codes], conditions, kinds=kinds, train=train, seed=seed).accuracy
+    return probe(np.eye(codes.max() + 1)[codes], conditions, train=train, seed=seed).accuracy
 
 
 def _recalls(points: NDArray, types: NDArray, known: NDArray, asked: NDArray) -> dict[str, float]:

@@ -299,7 +299,7 @@ class DisentangledModel(StoredModel):
         Parameters
         ----------
         max_epochs
-            Passes over the training cells; by default as many as show the model some 800,000 cells, from 10 to 400.
+            Passes over the training cells; by default as many as show the model some 500,000 cells, from 10 to 400.
         batch_size
             Cells per step.
         early_stopping
@@ -310,9 +310,9 @@ class DisentangledModel(StoredModel):
             p(y), in the model, stays at the conditions' shares of the data.
         plan_kwargs
             Of :class:`~discovr_sc.train.AdversarialPlan`: ``lr``, ``adversary_lr``, ``prior_lr``,
-            ``n_adversary_steps``, ``gradient_clip``, ``n_epochs_kl_warmup``, ``final_decay``, ... What the model takes
-            by default in place of the plan's own values is in ``model.plan_defaults_`` (DISCOVR on counts:
-            ``adversary_lr=2e-3``, ``prior_lr=1e-2`` and ``final_decay=0.8``).
+            ``n_adversary_steps``, ``gradient_clip``, ``n_epochs_kl_warmup``, ``final_decay``, ``alignment_start``, ...
+            What the model takes by default in place of the plan's own values is in ``model.plan_defaults_`` (DISCOVR
+            on counts: ``adversary_lr=2e-3``, ``prior_lr=1e-2``, ``final_decay=0.8`` and ``alignment_start=0.25``).
         **kwargs
             Of scvi-tools' ``train`` and :class:`~scvi.train.Trainer`: ``train_size``, ``validation_size``,
             ``accelerator``, ``devices``, ``early_stopping_patience``, ``enable_progress_bar``, ...

@@ -13,7 +13,8 @@ class DISCOVR(DisentangledModel):
     adata
         An AnnData that :meth:`setup_anndata` has seen.
     n_latent_z, n_latent_w
-        Dimensions of z, what all conditions share, and of w, what a condition changes; 4 or more for many conditions.
+        Dimensions of z, what all conditions share, and of w, what a condition changes. By default w of counts has as
+        many as there are conditions, from 2 to 10; w of other data has 2.
     likelihood
         ``"zinb"`` or ``"nb"`` for counts, ``"gaussian"``, or ``"image-gaussian"`` or ``"bernoulli"`` for values in
         [0, 1].
@@ -49,7 +50,11 @@ class DISCOVR(DisentangledModel):
         and an adversary of smooth layers does not.
     n_components_z
         Of the mixture of Gaussians that is the prior of z, so that kinds of cells may lie apart; 1 is N(0, I), the
-        paper's. By default 20 for counts, otherwise 1.
+        paper's. By default 20 for counts, otherwise 1. Every condition has its own shares of them, and every cell type
+        that ``cell_type_key`` names has at least one of its own.
+    center_w
+        Whether the encoder of w gives what a cell's w adds to the mean of p(w | y), where ``prior="learned"``. By
+        default for counts only.
     prior
         p(w | y): ``"condition-mean"`` is N(mu_k, I) around the condition mean of z (needs equal sizes), ``"mapped"`` a
         small network of mu_k, ``"learned"`` has free parameters per condition, ``"standard"`` is N(0, I),
@@ -66,8 +71,8 @@ class DISCOVR(DisentangledModel):
         Sizes of the adversary's networks; None takes those of the encoders.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
-        with all. By default ``rec=1, rec_z=0.5`` and, for counts, ``kl_z=1.5, kl_w=0.5, adv=20, mmd=1000``, otherwise
-        ``kl_z=1, kl_w=1, adv=1, mmd=0``.
+        with all. By default, for counts, ``rec=1, rec_z=0.1, kl_z=0.75, kl_w=0.5, adv=20, mmd=1000, hsic=200``,
+        otherwise ``rec=1, rec_z=0.5, kl_z=1, kl_w=1, adv=1, mmd=0, hsic=0``.
     encode_covariates
         Whether batch and covariates enter the encoders as well as the decoders.
     registry

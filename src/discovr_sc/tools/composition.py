@@ -35,9 +35,10 @@ def composition_rows(
         Of probes and clusters.
     """
     given = cell_types is not None
-    kinds = (
-        cell_types if given else KMeans(N_CLUSTERS, n_init=1, random_state=seed).fit(z[train]).predict(z).astype(str)
-    )
+    if cell_types is None:
+        kinds = KMeans(N_CLUSTERS, n_init=1, random_state=seed).fit(z[train]).predict(z).astype(str)
+    else:
+        kinds = cell_types
     floor = metrics.composition_floor(conditions, kinds, train=train, seed=seed)
     yield {"metric": "composition_floor", "value": floor}
     chance = 1 / len(np.unique(conditions))

@@ -121,7 +121,7 @@ def resume(checkpoint: dict[str, Any], trainer: Trainer, plan: AdversarialPlan) 
     progress.processed = progress.completed = progress.started = progress.ready = ours["n_epochs"]
     steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
     steps.completed = steps.ready = checkpoint["global_step"]
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+    for callback in cast(Any, trainer).callbacks:
         if callback.state_key in checkpoint["callbacks"]:
             callback.load_state_dict(checkpoint["callbacks"][callback.state_key])
 

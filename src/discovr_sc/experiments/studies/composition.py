@@ -91,11 +91,11 @@ def split(rows: np.ndarray, obs: pd.DataFrame, seed: int) -> tuple[np.ndarray, n
 def task_of(adata: AnnData, train: np.ndarray, evaluation: np.ndarray, preset: Preset, seed: int, **setup) -> Task:
     """A task of some cells, as many as the preset has."""
     rng = np.random.default_rng(seed)
-    parts = [
+    train_cells, evaluation_cells = (
         adata[np.sort(rng.choice(rows, min(n or len(rows), len(rows)), replace=False))].copy()
         for rows, n in ((train, preset.n_train), (evaluation, preset.n_eval))
-    ]
-    return Task(*parts, setup={"condition_key": CONDITION} | setup)
+    )
+    return Task(train_cells, evaluation_cells, setup={"condition_key": CONDITION} | setup)
 
 
 # Scores ------------------------------------------------------------------------------------------------------------
