@@ -177,7 +177,7 @@ def test_code_of_a_page_runs(page, tmp_path):
     code = "\n".join(re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in blocks)
     # As on the page, but with fewer epochs and genes.
     code = code.replace("n_top_genes=2000", "n_top_genes=40")
-    start = "import discovr_sc.model.base as base\nbase.CELLS_TO_SEE = 0\n"
+    start = "import discovr_sc.settings.defaults as defaults\ndefaults.CELLS_TO_SEE = 0\n"
     _run(start + code, tmp_path)
 
 

@@ -200,6 +200,8 @@ def test_a_measurement_is_no_condition(counts):
 
 
 def test_unknown_setup_arguments_raise(counts):
-    with pytest.raises(TypeError, match="does not take cell_type_key. The condition is named by condition_key"):
-        DISCOVR.setup_anndata(counts, "condition", cell_type_key="cell_type")
+    with pytest.raises(
+        TypeError, match="does not take labels_key. The condition is named by condition_key, cell types"
+    ):
+        DISCOVR.setup_anndata(counts, "condition", labels_key="cell_type")
     assert untouched(counts)

@@ -13,7 +13,8 @@ from torch.distributions import Normal
 
 from discovr_sc import Weights
 from discovr_sc.module import DISCOVRModule
-from discovr_sc.module.alignment import mmd
+from discovr_sc.module.adversary import adversary_loss
+from discovr_sc.module.alignment import dependence, mmd
 from discovr_sc.module.evidence import Given, shares
 from discovr_sc.settings import DISCOVRSettings
 
@@ -310,3 +311,87 @@ def test_both_likelihoods_are_for_counts_or_none():
         DISCOVRModule((3,), 2, DISCOVRSettings(likelihood="zinb", likelihood_z="gaussian"))
     with pytest.raises(ValueError, match=r"likelihood_z='poisson' is not known; choose from \['gaussian'"):
         DISCOVRModule((3,), 2, DISCOVRSettings(likelihood_z="poisson"))
+
+
+# Kinds of cells -------------------------------------------------------------------------------------------------------
+
+
+class Blind(nn.Module):
+    """An adversary that sees nothing."""
+
+    def forward(self, views):
+        return [torch.zeros(len(view), 2) for view in views.values()]
+
+
+def of_counts(n_cells=60, n_cell_types=2, **settings):
+    """A module that knows types, and cells of two types: three to one in one condition, one to two in the other."""
+    torch.manual_seed(0)
+    module = DISCOVRModule((20,), 2, DISCOVRSettings(n_hidden=8, **settings), n_cell_types=n_cell_types)
+    y, cell_type = torch.arange(n_cells) % 2, (torch.arange(n_cells) % 12 >= 5).long()
+    batch = batch_of(torch.poisson(torch.full((n_cells, 20), 5.0)), y)
+    return module, batch | ({"cell_type": cell_type.unsqueeze(-1)} if n_cell_types else {}), y, cell_type
+
+
+def test_an_adversary_that_sees_nothing_has_the_entropy_of_the_condition_given_the_kind():
+    module, batch, y, cell_type = of_counts()
+    counts = torch.zeros(2, 2).index_put_((y, cell_type), torch.ones(len(y)), accumulate=True)
+    module.kinds.mass.copy_(counts / len(y))
+    module.adversary = Blind()
+    q, p = module.eval()(batch, compute_loss=False)
+    logits = module.adversary_logits(module.adversary_views(q, p), p)
+    joint = counts.numpy() / len(y)
+    entropy = -(joint * np.log(joint / joint.sum(0))).sum()
+    assert entropy < 0.99 * np.log(2)  # composition tells something
+    for place in logits:
+        loss = adversary_loss([place], y, torch.ones_like(y, dtype=torch.bool)).item()
+        assert loss == pytest.approx(entropy, rel=1e-5)
+
+
+def test_without_a_mixture_the_adversary_is_told_nothing():
+    module, batch, *_ = of_counts(n_cell_types=0, n_components_z=1)
+    module.adversary = Blind()
+    q, p = module(batch, compute_loss=False)
+    assert module.kinds is None and "shares" not in p
+    assert all((logits == 0).all() for logits in module.adversary_logits(module.adversary_views(q, p), p))
+
+
+def test_w_starts_at_the_mean_of_its_prior_where_it_is_centred():
+    module, batch, y, _ = of_counts(center_w=True)
+    loc = module.prior().loc
+    assert loc.norm(dim=-1).mean().item() == pytest.approx(3)
+    q, _ = module.eval()(batch, compute_loss=False)
+    assert (torch.cdist(q["qw"].loc, loc).argmin(-1) == y).all()
+    added = module.w_encoder(module.likelihood.encode(module.data(batch)), y.unsqueeze(-1))
+    torch.testing.assert_close(q["qw"].loc - loc[y], added.loc)
+
+
+@pytest.mark.parametrize("settings", [{"center_w": False}, {"center_w": True, "prior": "standard"}])
+def test_w_is_not_centred_where_that_is_not_asked_for_or_the_prior_is_not_learned(settings):
+    module, batch, y, _ = of_counts(**settings)
+    q, _ = module.eval()(batch, compute_loss=False)
+    plain = module.w_encoder(module.likelihood.encode(module.data(batch)), y.unsqueeze(-1))
+    torch.testing.assert_close(q["qw"].loc, plain.loc)
+
+
+def test_terms_are_of_known_kinds_and_the_dependence_teaches_w_alone():
+    weights = {"mmd": 2.0, "hsic": 3.0}
+    module, batch, y, cell_type = of_counts(weights=weights)
+    q, p = module.eval()(batch, compute_loss=False)
+    terms = module.objective(module.data(batch), q, p, None)
+    shares_of_cells = p["shares"]
+    assert (shares_of_cells == module.kinds.eval()(q["qz"].loc, y, q["known"], cell_type, module.prior_z)).all()
+    value = mmd(q["qz"].loc, y, 2, module.settings.mmd_bandwidths, shares_of_cells)
+    torch.testing.assert_close(terms["mmd"][1], value.expand(len(y)))
+    assert terms["mmd"][0] == 2 and terms["hsic"][0] == 3
+    torch.testing.assert_close(terms["hsic"][1][0], dependence(q["qw"].loc, q["qz"].loc, y, 2))
+    terms["hsic"][1].mean().backward()
+    assert all(parameter.grad is None for parameter in module.z_encoder.parameters())
+    assert any(parameter.grad is not None for parameter in module.w_encoder.parameters())
+
+
+def test_the_factor_of_alignment_scales_the_adversary_and_the_mmd_alone():
+    module, batch, *_ = of_counts(weights={"mmd": 2.0, "hsic": 3.0, "adv": 5.0})
+    q, p = module.eval()(batch, compute_loss=False)
+    whole, none = (module.loss(batch, q, p, alignment=factor) for factor in (1.0, 0.0))
+    aligning = 5 * whole.extra_metrics["adv"] + 2 * whole.extra_metrics["mmd"]
+    torch.testing.assert_close(whole.loss - none.loss, aligning, atol=1e-3, rtol=1e-3)

@@ -21,6 +21,7 @@ from scvi.data.fields import (
 )
 
 from discovr_sc._scvi import minify_type
+from discovr_sc.errors import InputError
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
@@ -47,6 +48,8 @@ class DisentangledModel(StoredModel):
     _paper_name: ClassVar[str]
     #: Settings of the training plan that differ from its defaults, for ``"counts"`` and for ``"vectors"`` and images.
     _plan_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
+    #: Whether the method uses ``cell_type_key``.
+    _uses_cell_types: ClassVar[bool] = False
 
     # Questions, each answered by a function over the model -----------------------------------------------------
 
@@ -110,7 +113,7 @@ class DisentangledModel(StoredModel):
             on with the terms that do not need a condition, log p(x | z) and KL(q(z | x) || p(z)), which only DISCOVR
             has. In a query missing labels are unknown in any case.
         cell_type_key
-            Column of ``obs`` with cell types, missing (NaN) where they are not known; DISCOVR alone uses it. z is then
+            Column of ``obs`` with cell types, missing (NaN) where they are not known; only DISCOVR takes it. z is then
             made independent of the condition *within* types, and types lie apart in z. Without it, the model finds
             kinds of cells by itself. A query needs no types.
         layer
@@ -136,8 +139,12 @@ class DisentangledModel(StoredModel):
         setup_method_args = cls._get_setup_method_args(**locals())
         if kwargs and "source_registry" not in kwargs:
             raise TypeError(
-                f"setup_anndata does not take {', '.join(kwargs)}. The condition is named by condition_key; cell types "
-                "are not needed."
+                f"setup_anndata does not take {', '.join(kwargs)}. The condition is named by condition_key, cell "
+                "types by cell_type_key."
+            )
+        if cell_type_key is not None and not cls._uses_cell_types:
+            raise InputError(
+                f"cell_type_key={cell_type_key!r}: {cls.__name__} uses no cell types. Leave it out, or use DISCOVR."
             )
         if "source_registry" in kwargs:
             check_query(

@@ -30,6 +30,8 @@ def check_setup(adata: AnnData, arguments: dict[str, Any]) -> None:
     check_condition(adata, arguments["condition_key"], arguments.get("unlabeled_category"))
     _check_covariates(adata, arguments)
     _check_told_apart(adata, arguments)
+    if arguments.get("cell_type_key") is not None:
+        _check_cell_types(adata, arguments)
     check_finite(*find_data(adata, arguments["layer"], arguments["tensor_key"]))
 
 
@@ -195,6 +197,34 @@ def _check_told_apart(adata: AnnData, arguments: dict[str, Any]) -> None:
                     f"{argument} {key!r} is the condition under other names: decoders that see it beside z cannot "
                     f"average the condition out. Leave it out of {argument}."
                 )
+
+
+def _check_cell_types(adata: AnnData, arguments: dict[str, Any]) -> None:
+    """Raise where a column cannot serve as the cell type; missing values are unknown types."""
+    key = arguments["cell_type_key"]
+    if not isinstance(key, str):
+        raise InputTypeError(f"cell_type_key={key!r}; give the name of a column of adata.obs.")
+    check_columns(adata, [key], "cell_type_key")
+    if key in condition_keys(arguments["condition_key"]):
+        raise InputError(
+            f"cell_type_key and condition_key both name {key!r}: z would be free to tell the condition. Name the "
+            "column of cell types, or leave cell_type_key out."
+        )
+    _check_labels(adata.obs[key], key, "cell_type_key")
+    types = adata.obs[key].dropna()
+    if types.empty:
+        raise InputError(f"cell_type_key {key!r} has no value for any cell; name another column, or leave it out.")
+    if types.nunique() > len(types) / 2:
+        raise InputError(
+            f"cell_type_key {key!r} has {types.nunique()} different values for {len(types)} cells; name a column of "
+            "groups, or leave it out."
+        )
+    of_cells, _ = conditions_of(adata.obs, arguments["condition_key"], arguments.get("unlabeled_category"))
+    if of_cells.groupby(adata.obs[key].astype(object)).nunique().max() < 2:
+        _say(
+            f"cell_type_key {key!r} has no type that two conditions have: nothing is aligned, and z tells the "
+            "condition. Give types that conditions share, or leave it out."
+        )
 
 
 def _say(message: str) -> None:

@@ -91,4 +91,5 @@ class DISCOVR(DisentangledModel):
 
     _module_cls = DISCOVRModule
     _paper_name = "discovr"
+    _uses_cell_types = True
     _plan_defaults = {"counts": COUNT_PLAN, "vectors": VECTOR_PLAN}

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -50,16 +51,12 @@ def composition_rows(
             UserWarning,
             stacklevel=settings.warnings_stacklevel,
         )
-    try:
-        yield {
-            "metric": "leak_within_types",
-            "value": metrics.leak_within_types(z, conditions, kinds, train=train, seed=seed).mean,
-        }
-    except ValueError:
-        return  # no kind has enough cells of two conditions
+    with suppress(ValueError):  # no kind has enough cells of two conditions
+        leak = metrics.leak_within_types(z, conditions, kinds, train=train, seed=seed).mean
+        yield {"metric": "leak_within_types", "value": leak}
     if given:
-        transfers = list(metrics.type_transfer(z, conditions, kinds, train=train).values())
-        yield {"metric": "type_transfer", "value": float(np.nanmean(transfers))}
+        if transfers := list(metrics.type_transfer(z, conditions, kinds, train=train).values()):
+            yield {"metric": "type_transfer", "value": float(np.mean(transfers))}
         yield from ({"metric": f"apart_{name}", "value": value} for name, value in apart(z, conditions, kinds, train))
 
 

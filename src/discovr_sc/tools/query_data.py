@@ -228,8 +228,8 @@ def _train_only(model: ModelInterface, is_new: dict[str, torch.Tensor]) -> None:
     names = {name for name, _ in model.module.named_parameters()}
     adversary = {name: None for name in names if name.startswith("adversary.")}
     model.trainable_ = {name: mask for name, mask in is_new.items() if name in names} | adversary
-    # Decay would shrink what is to stay as it is.
-    model.plan_defaults_ |= {"weight_decay": 0.0}
+    # Decay would shrink what is to stay as it is; kinds of cells have been found, and are not to be found anew.
+    model.plan_defaults_ |= {"weight_decay": 0.0, "alignment_start": 0.0}
 
 
 def _join(old: AnnData, new: AnnData) -> AnnData:

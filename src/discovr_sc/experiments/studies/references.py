@@ -42,8 +42,10 @@ def fit_pca(task: Task, preset: Preset, seed: int) -> "Embedding":
 
 def fit_harmony(task: Task, preset: Preset, seed: int) -> "Embedding":
     """Harmony on those components. It corrects all cells at once, so it sees the evaluation cells, too."""
-    import harmonypy
-
+    try:
+        import harmonypy
+    except ImportError as error:
+        raise ImportError("Harmony needs harmonypy: pip install 'discovr_sc[references]'.") from error
     parts = dict(_parts(task))
     pca = PCA(2 * N_LATENT, random_state=seed).fit(log_counts(task.train.X))
     components = np.concatenate([pca.transform(log_counts(part.X)) for part in parts.values()])
