@@ -9,7 +9,7 @@ from torch.distributions import Normal
 from torch.nn.functional import cross_entropy, one_hot
 
 from discovr_sc.module import DISCOVRModule
-from discovr_sc.module.alignment import mmd
+from discovr_sc.module.alignment import dependence, mmd
 from discovr_sc.module.gaussians import kl
 from discovr_sc.train.plan import frozen
 
@@ -39,18 +39,23 @@ class BareLoop:
         net, a = self.module, self.module.weights
         h, library, batch = net.likelihood.encode(x), x.sum(-1, keepdim=True), torch.zeros_like(y).unsqueeze(-1)
         qz, qw = net.z_encoder(h), net.w_encoder(h, y.unsqueeze(-1))
+        if net.centers_w:
+            qw = Normal(net.prior().loc[y] + qw.loc, qw.scale)
         z, w = qz.rsample(), qw.rsample()
         px = net.likelihood(net.decoder(torch.cat([z, w], -1), batch), library, batch)
         px_z = net.likelihood_z(net.decoder_z(z, batch), library, batch)
         views = {"latent": qz.loc, "reconstruction": net.likelihood_z.view(net.likelihood_z.reconstruction(px_z))}
 
+        known = torch.ones_like(y, dtype=torch.bool)
+        shares = None if net.kinds is None else net.kinds(qz.loc, y, known, None, net.prior_z)
+        offset = 0.0 if shares is None else shares.log()
         seen = {place: view.detach() for place, view in views.items()}
-        update(self.adversary_optimizer, cross_entropies(self.adversary(seen), y))
+        update(self.adversary_optimizer, cross_entropies(self.adversary(seen), y, offset))
 
         with frozen(self.adversary):
             labels = one_hot(y, net.n_conditions).to(z.dtype)
             prior = net.prior((labels.T @ z) / labels.sum(0).unsqueeze(-1).clamp_min(1))
-            prior_z = Normal(torch.zeros_like(z), torch.ones_like(z)) if net.prior_z is None else net.prior_z()
+            prior_z = Normal(torch.zeros_like(z), torch.ones_like(z)) if net.prior_z is None else net.prior_z(y, known)
             observed = net.likelihood.observe(x)
             loss = (
                 -a.rec * net.likelihood.score(px, observed)
@@ -58,15 +63,17 @@ class BareLoop:
                 + a.kl_z * kl(qz, prior_z)
                 + a.kl_w * kl(qw, Normal(prior.loc[y], prior.scale[y]))
             ).mean()
-            loss = loss - a.adv * cross_entropies(self.adversary(views), y)
+            loss = loss - a.adv * cross_entropies(self.adversary(views), y, offset)
             if a.mmd > 0:
-                loss = loss + a.mmd * mmd(qz.loc, y, net.n_conditions)
+                loss = loss + a.mmd * mmd(qz.loc, y, net.n_conditions, shares=shares)
+            if a.hsic > 0:
+                loss = loss + a.hsic * dependence(qw.loc, qz.loc.detach(), y, net.n_conditions)
             update(self.model_optimizer, loss)
 
 
-def cross_entropies(logits: Iterable[Tensor], y: Tensor) -> Tensor:
-    """Of the adversary, summed over the places at which it looks."""
-    return torch.stack([cross_entropy(place, y) for place in logits]).sum()
+def cross_entropies(logits: Iterable[Tensor], y: Tensor, offset: Tensor | float) -> Tensor:
+    """Of the adversary, told what the kind of a cell tells, summed over the places at which it looks."""
+    return torch.stack([cross_entropy(place + offset, y) for place in logits]).sum()
 
 
 def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
