@@ -41,7 +41,7 @@ def test_a_set_has_counts_and_the_columns_that_its_docstring_tells(name):
 
 
 def test_a_folder_may_have_a_set_of_ones_own(tmp_path):
-    cells = data.simulate_counts(30, 20)
+    cells = data.simulate_counts(30, 20, n_effect_genes=5)
     (tmp_path / "glioblastoma").mkdir()
     cells.write_h5ad(tmp_path / SETS["glioblastoma"][0])
     loaded = data.glioblastoma(tmp_path)

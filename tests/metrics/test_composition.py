@@ -50,7 +50,7 @@ def test_recalls_are_shares_of_cells_whose_neighbours_are_of_their_type():
     """A quarter of the B cells that are scored lie among T cells."""
     place = PLACE + noise()
     asked = np.flatnonzero((TYPES == "B") & ~TRAIN)
-    place[asked[: len(asked) // 4]] += [100.0, 0.0]
+    place[asked[: len(asked) // 4]] += [100.0, 100.0]
     assert type_recalls(place, TYPES, train=TRAIN) == {"B": 0.75, "T": 1.0}
     assert type_accuracy(place, TYPES, train=TRAIN) == 0.875
 
@@ -58,7 +58,7 @@ def test_recalls_are_shares_of_cells_whose_neighbours_are_of_their_type():
 def test_transfer_goes_from_each_condition_to_each_other():
     """Stimulated B cells lie where T cells of the control are; T cells lie together."""
     moved = (TYPES == "B") & (CONDITIONS == "stim")
-    place = PLACE + noise() + [100.0, 0.0] * moved[:, None]
+    place = PLACE + noise() + [100.0, 100.0] * moved[:, None]
     transfer = type_transfer(place, CONDITIONS, TYPES, train=TRAIN)
     assert transfer[("ctrl", "stim")] == 0.5  # no B cell is told, every T cell is
     assert set(transfer) == {("ctrl", "stim"), ("stim", "ctrl")}

@@ -15,7 +15,7 @@ from discovr_sc.module.evidence import CELL_TYPE_SLOT
 QUIET = {"enable_progress_bar": False}
 
 
-def cells(n_cells=150, seed=0):
+def cells(n_cells=240, seed=0):
     adata = simulate_counts(n_cells, 20, n_types=3, n_conditions=2, n_effect_genes=5, seed=seed)
     adata.obs["cell_type"] = adata.obs["cell_type"].astype(object)
     adata.obs["lane"] = "a"
@@ -72,7 +72,7 @@ def test_minified_data_answer_as_the_counts_did(model, tmp_path):
     z = small.get_latent_representation()
     small.minify_adata()
     np.testing.assert_allclose(small.get_latent_representation(), z, rtol=1e-5, atol=1e-5)
-    assert small.get_normalized_expression(n_samples=1).shape == (150, 20)
+    assert small.get_normalized_expression(n_samples=1).shape == (240, 20)
 
 
 @pytest.mark.parametrize("old_cells", [True, False])
@@ -126,8 +126,8 @@ def test_the_report_takes_the_types_of_the_setup(model):
     ("values", "message"),
     [
         (np.nan, "cell_type_key 'bad' has no value for any cell"),
-        ([f"cell_{i}" for i in range(150)], "cell_type_key 'bad' has 150 different values for 150 cells"),
-        ([("T", 1)] * 150, "cell_type_key 'bad' has the label .* a tuple; use adata.obs"),
+        ([f"cell_{i}" for i in range(240)], "cell_type_key 'bad' has 240 different values for 240 cells"),
+        ([("T", 1)] * 240, "cell_type_key 'bad' has the label .* a tuple; use adata.obs"),
     ],
 )
 def test_a_column_that_is_no_type_is_refused(values, message):

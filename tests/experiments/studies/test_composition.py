@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import scvi
 
+from discovr_sc import DISCOVR, metrics
 from discovr_sc.data import simulate_counts
 from discovr_sc.experiments import STUDIES, Preset, run_study
 from discovr_sc.experiments.studies import composition, real_sets, references
@@ -88,3 +90,38 @@ def test_harmony_says_what_to_install(monkeypatch):
     task = composition.make_simulated(TINY, 0)
     with pytest.raises(ImportError, match=r"Harmony needs harmonypy: pip install .*\[references\]"):
         references.fit_harmony(task, TINY, 0)
+
+
+# What it comes to -----------------------------------------------------------------------------------------------------
+
+
+def scores(task, **setup):
+    """Metrics of z of a training on the task's cells, on its evaluation cells."""
+    scvi.settings.seed = 0
+    cells = task.train.copy()
+    DISCOVR.setup_anndata(cells, "condition", **setup)
+    model = DISCOVR(cells, n_hidden=64, n_hidden_adversary=64)
+    model.train(100, batch_size=128, enable_progress_bar=False)
+    parts = (cells, task.evaluation.copy())
+    z = np.concatenate([model.get_latent_representation(part) for part in parts])
+    conditions, types = (
+        np.concatenate([part.obs[key].astype(str) for part in parts]) for key in ("condition", "cell_type")
+    )
+    train = np.arange(len(z)) < cells.n_obs
+    found = composition.type_metrics(z, conditions, types, train)
+    found["leak"] = metrics.leak_within_types(z, conditions, types, train=train).mean
+    found["apart"] = metrics.type_recalls(z, types, train=train)["type_5"]
+    print({name: round(value, 3) for name, value in found.items()})
+    return found
+
+
+@pytest.mark.long
+def test_unequal_composition_costs_neither_types_nor_the_condition():
+    """Six types, of which composition alone tells the condition at 0.72; one condition lacks the last."""
+    task = composition.make_simulated(replace(TINY, n_train=1500, n_eval=1500), 0)
+    without, told = scores(task), scores(task, cell_type_key="cell_type")
+    assert without["floor"] > 0.65
+    assert without["type_knn"] > 0.75 and without["leak"] < 0.66
+    assert min(without["transfer_forward"], without["transfer_back"]) > 0.8
+    assert told["type_knn"] > 0.95 and told["leak"] < 0.62 and told["apart"] > 0.9
+    assert min(told["transfer_forward"], told["transfer_back"]) > 0.95
