@@ -488,7 +488,7 @@ def test_too_small_batches_raise(counts):
 def test_some_weights_can_be_changed_by_name(counts):
     DISCOVR.setup_anndata(counts, "condition")
     weights = DISCOVR(counts, n_hidden=4, weights={"adv": 8.0}).module.weights
-    assert (weights.adv, weights.mmd, weights.rec_z) == (8.0, 1000.0, 0.5)
+    assert (weights.adv, weights.mmd, weights.rec_z) == (8.0, 1000.0, 0.1)
     assert DISCOVR(counts, n_hidden=4, weights=Weights(adv=8.0)).module.weights.mmd == 0
     with pytest.raises(ValueError, match=r"weights has 'adversary', which is no term .* 'adv'"):
         DISCOVR(counts, weights={"adversary": 8.0})

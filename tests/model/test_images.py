@@ -58,7 +58,7 @@ def test_images_stay_bytes(images):
     [
         ({"channels": (8, 8)}, "this network has 4 convolutions"),
         ({"network_adversary": "transformer"}, "network_adversary='transformer' is not known"),
-        ({"narrow_z": 0}, "narrow_z=0"),
+        ({"narrow_z": 0}, "narrow_z is 0"),
         ({"mmd_bandwidths": (0.1, 0.0)}, "mmd_bandwidths is"),
         ({"network": "larsen", "channels": None}, "multiples of 8"),
     ],
