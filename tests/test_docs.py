@@ -156,8 +156,8 @@ def _public_functions():
                     yield f"DISCOVR.{name}", function
 
 
-#: The first raises by design, the second is for the runner.
-NO_EXAMPLE = {"get_latent_library_size", "after_training"}
+#: The first raises by design, the second is for the runner, the third prints a coloured table.
+NO_EXAMPLE = {"get_latent_library_size", "after_training", "view_setup_args"}
 
 
 @pytest.mark.parametrize(("name", "function"), [pytest.param(*item, id=item[0]) for item in _public_functions()])

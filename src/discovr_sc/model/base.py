@@ -306,7 +306,7 @@ class DisentangledModel(StoredModel):
         Parameters
         ----------
         max_epochs
-            Passes over the training cells; by default as many as show the model some 800,000 cells, from 10 to 400.
+            Passes over the training cells; by default as many as show the model some 500,000 cells, from 10 to 400.
         batch_size
             Cells per step.
         early_stopping
@@ -375,6 +375,7 @@ class DisentangledModel(StoredModel):
             return
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]
+            known = np.sort(known) if self.adata.isbacked else known
             self.module.fit_condition_means(self.batches(self.adata, known, settings.batch_size))
         self.trained_on_ = self.own_fingerprint()
         if isinstance(self.history_, dict) and "train_loss" in self.history_:

@@ -16,7 +16,7 @@ from scvi.model.base import ArchesMixin, BaseMinifiedModeModelClass, RNASeqMixin
 from torch import Tensor
 
 from discovr_sc._scvi import minify_type
-from discovr_sc.errors import InputTypeError
+from discovr_sc.errors import InputError, InputTypeError
 from discovr_sc.model.checks import check_query, check_whole_number, find_data
 from discovr_sc.model.conditions import CONDITION_SLOT, JOINT_COLUMN, condition_keys, known_conditions
 from discovr_sc.model.fingerprints import check_unchanged, differences, fingerprint
@@ -276,7 +276,14 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
                 "adata is minified: it has latents in place of counts, and this model would encode zeros. Load the "
                 "model with it, load(folder, adata), or pass cells with counts."
             )
-        return super()._make_data_loader(adata, row_numbers(indices, adata.n_obs), *args, **kwargs)
+        rows = row_numbers(indices, adata.n_obs)
+        if adata.isbacked and (np.diff(rows) <= 0).any():
+            # scvi-tools would sort the rows of each mini-batch, and answers would be of other cells.
+            raise InputError(
+                "adata is on disk, where rows are read in their order; give indices in increasing order, each once, or "
+                "take the cells into memory, adata.to_memory()."
+            )
+        return super()._make_data_loader(adata, rows, *args, **kwargs)
 
     def _get_transform_batch_gen_kwargs(self, batch: int | None) -> dict[str, Any]:
         return {"transform_batch": batch, "kind": "full"}

@@ -155,15 +155,6 @@ class StoredModel(MinifiedMixin):
         ----------
         dir_path, prefix
             See :meth:`save`.
-
-        Examples
-        --------
-        >>> from tempfile import mkdtemp
-        >>> from discovr_sc import DISCOVR
-        >>> folder = mkdtemp()
-        >>> model.save(folder, overwrite=True)
-        >>> DISCOVR.view_setup_args(folder)
-        Setup via ...
         """
         AnnDataManager.view_setup_method_args(StoredModel.load_registry(dir_path, prefix))
 

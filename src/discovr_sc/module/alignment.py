@@ -81,14 +81,14 @@ def dependence(w: Tensor, z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
     """
     member = one_hot(y, n_conditions).to(w)
     same = member @ member.T
-    means = same / same.sum(-1, keepdim=True)
+    means = (member / member.sum(0).clamp(min=1)).T  # (K, n)
 
     def centred_kernel(x: Tensor) -> Tensor:
         distances = squared_distances(x)
         width = (distances * same).sum() / same.sum()
         kernel = torch.exp(-distances / width.detach().clamp(min=SMALLEST)) * same
-        kernel = kernel - means @ kernel
-        return kernel - kernel @ means
+        kernel = kernel - member @ (means @ kernel)
+        return kernel - (kernel @ means.T) @ member.T
 
     of_w, of_z = centred_kernel(w), centred_kernel(z)
     return (of_w * of_z).sum() / (of_w.norm() * of_z.norm()).clamp(min=SMALLEST)

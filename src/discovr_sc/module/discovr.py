@@ -9,6 +9,7 @@ import torch
 from scvi.module.base import auto_move_data
 from torch import Tensor
 from torch.distributions import Distribution, Normal
+from torch.nn.functional import nll_loss
 
 from discovr_sc.module.adversary import OnlyTo, log_losses
 from discovr_sc.module.alignment import dependence, mmd
@@ -28,6 +29,8 @@ SPARES_DECODER = {"encoder": True, "encoder and decoder": False}
 
 #: How far from their centre the means of a learned prior of w start, where q(w | x, y) is centred on them.
 START_DISTANCE = 3.0
+#: Weight of -log p(cell type | z), where types are known.
+TYPES_WEIGHT = 10.0
 
 
 class DISCOVRModule(DisentangledModule):
@@ -58,10 +61,10 @@ class DISCOVRModule(DisentangledModule):
         """Add the decoder of z alone, and the prior of z where it is a mixture."""
         super().build_networks()
         settings = self.settings
-        n_components = settings.n_components_z or 1
+        n_components = self.n_cell_types or settings.n_components_z or 1
         self.spares_decoder = choose(SPARES_DECODER, "adversary_trains", settings.adversary_trains)
         sizes = n_components, self.n_latent_z, self.n_conditions, self.n_cell_types
-        self.prior_z = MixturePrior(*sizes) if max(n_components, self.n_cell_types) > 1 else None
+        self.prior_z = MixturePrior(*sizes) if n_components > 1 else None
         self.kinds = None if self.prior_z is None else Kinds(self.n_conditions, self.prior_z, self.n_cell_types)
         self.centers_w = bool(settings.center_w) and isinstance(self.prior, LearnedPrior)
         if self.centers_w:
@@ -103,8 +106,11 @@ class DISCOVRModule(DisentangledModule):
         return q
 
     def find_kinds(self, cells):
-        """See :meth:`DisentangledModule.find_kinds`; the components of the prior of z start anew."""
-        if self.prior_z is None:
+        """See :meth:`DisentangledModule.find_kinds`; the components of the prior of z start anew.
+
+        Not where a trained model learns a new condition or batch, and the prior is to stay as it is.
+        """
+        if self.prior_z is None or not self.prior_z.loc.requires_grad:
             return
         known, y, z = (torch.cat([part[name] for part in cells]) for name in ("known", "y", "z"))
         types = None if self.n_cell_types == 0 else torch.cat([part["cell_type"] for part in cells])[known]
@@ -162,7 +168,7 @@ class DISCOVRModule(DisentangledModule):
         rec E log p(x|z,w) + rec_z E log p(x|z) - kl_z KL(q_z||p_z) - kl_w KL(q_w||p_w) - adv E log g(y|xhat).
 
         Beyond the paper, a weight ``mmd`` pulls the conditions' distributions of z (its means) together, within kinds
-        of cells, and a weight ``hsic`` keeps what z tells of a cell out of w.
+        of cells, and a weight ``hsic`` keeps what z tells of a cell out of w. Known cell types are told by z.
         """
         a, known = self.weights, q["known"]
         observed = self.likelihood.observe(x)
@@ -179,6 +185,9 @@ class DISCOVRModule(DisentangledModule):
             bandwidths = self.settings.mmd_bandwidths
             distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, bandwidths, shares)
             terms["mmd"] = (a.mmd, distance.expand(len(x)))
+        if q["cell_type"] is not None and self.prior_z is not None:
+            of_types = self.prior_z.log_types(q["z"])
+            terms["types"] = (TYPES_WEIGHT, nll_loss(of_types, q["cell_type"], ignore_index=-1, reduction="none"))
         if a.hsic > 0:
             w, z = q["qw"].loc[known], q["qz"].loc[known].detach()
             terms["hsic"] = (a.hsic, dependence(w, z, q["y"][known], self.n_conditions).expand(len(x)))

@@ -291,6 +291,13 @@ class MixturePrior(nn.Module):
         """Probabilities of the components given z, ``(n, C)``."""
         return torch.softmax(self.log_shares + log_prob(self.components, z.unsqueeze(-2)), dim=-1)
 
+    def log_types(self, z: Tensor) -> Tensor:
+        """Log probabilities of the cell types given z, ``(n, T)``: those of their components together."""
+        of_components = self.log_shares + log_prob(self.components, z.unsqueeze(-2))
+        owned = self.type_of.unsqueeze(-1) == torch.arange(int(self.type_of.max()) + 1, device=z.device)  # (C, T)
+        of_types = of_components.unsqueeze(-1).masked_fill(~owned, -torch.inf)
+        return torch.log_softmax(torch.logsumexp(of_types, dim=-2), dim=-1)
+
 
 def means_of_priors(module: nn.Module) -> list[nn.Parameter]:
     """Means of the learned priors of a module: they have the units of latents, not of weights.

@@ -25,7 +25,7 @@ BANDWIDTHS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_LATENT_W = 10
 
 #: Cells that a training shows the model by default, counted again in every epoch.
-CELLS_TO_SEE = 800_000
+CELLS_TO_SEE = 500_000
 
 
 def default_epochs(n_cells: int) -> int:
@@ -104,7 +104,9 @@ class ByData(NamedTuple):
 
 
 #: Counts have other defaults than vectors and images: their objective has hundreds of nats; cells are of many types.
-COUNTS = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.5, kl_w=0.5, adv=20.0, mmd=1000.0), n_components_z=20, center_w=True)
+COUNTS = ByData(
+    Weights(rec=1.0, rec_z=0.1, kl_z=0.4, kl_w=0.5, adv=40.0, mmd=1000.0, hsic=200.0), n_components_z=50, center_w=True
+)
 VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1, center_w=False)
 
 

@@ -83,8 +83,10 @@ def get_normalized_expression(
             "give library_size a number."
         )
     check_whole_number("n_samples", n_samples, at_least=1)
-    if kwargs.get("n_samples_overall") is not None and n_samples != 1:
-        raise ValueError(f"n_samples={n_samples} and n_samples_overall both say how many samples; give one of them.")
+    if kwargs.get("n_samples_overall") is not None:
+        if n_samples != 1:
+            raise ValueError(f"n_samples={n_samples} and n_samples_overall both say how many; give one of them.")
+        kwargs["return_numpy"] = True  # such samples have no names of cells, which scvi-tools' table would need
     if library_size != "latent":
         check_number("library_size", library_size, above=0)
     genes = pd.Index(model.get_var_names())

@@ -159,8 +159,10 @@ def fresh_probes(model: ModelInterface, seed: int = 0) -> dict[str, float]:
 
 
 def _fresh_probe(x: np.ndarray, y: np.ndarray, seed: int) -> float:
-    n = min(PROBED_COMPONENTS, *x.shape)
-    components = x if n == x.shape[1] else PCA(n, svd_solver="randomized", random_state=seed).fit_transform(x)
+    pca = PCA(min(PROBED_COMPONENTS, *x.shape), svd_solver="randomized", random_state=seed)
+    components = pca.fit_transform(x)
+    # A probe standardises: rounding errors would weigh as much as what there is.
+    components = components[:, pca.explained_variance_ >= 1e-8 * pca.explained_variance_[0]]
     return metrics.probe(components, y, n_permutations=1, n_bootstrap=1, seed=seed).accuracy
 
 

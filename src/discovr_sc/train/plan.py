@@ -137,6 +137,7 @@ class AdversarialPlan(TrainingPlan):
         """One round of the game on one mini-batch."""
         self._n_batches = batch_idx + 1
         if len(batch[REGISTRY_KEYS.X_KEY]) == 1:
+            self._find_kinds([], batch_idx)
             return {"loss": torch.zeros(())}  # batch norm has no variance to divide by
         optimizers = self.optimizers()
         model_optimizer, *adversary_optimizer = optimizers if isinstance(optimizers, list) else [optimizers]
@@ -159,7 +160,7 @@ class AdversarialPlan(TrainingPlan):
                 alignment = self._alignment(batch_idx)
                 losses = self.module.loss(batch, q, p, views=views, alignment=alignment, **self.loss_kwargs)
             self._step(model_optimizer, losses.loss, losses.extra_metrics, batch)
-        self._find_kinds(q, batch_idx)
+        self._find_kinds([q], batch_idx)
         self._totals.add(losses)
         return {"loss": losses.loss.detach()}  # for callbacks: nothing is optimised by Lightning
 
@@ -173,13 +174,14 @@ class AdversarialPlan(TrainingPlan):
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * min(1.0, (1 - self._done(batch_idx)) / self.settings.final_decay)
 
-    def _find_kinds(self, q: dict, batch_idx: int) -> None:
+    def _find_kinds(self, outputs: list[dict], batch_idx: int) -> None:
         """At the end of some epochs, let the module find kinds of cells: before it aligns the conditions, and then."""
         start = self.settings.alignment_start * self.trainer.max_epochs
         if self.current_epoch + 1 not in {round(part * start) for part in KINDS_AT}:
             return
-        cells = {"z": q["qz"].loc.detach()} | {name: q[name] for name in ("y", "known", "cell_type")}
-        self._latest = [*self._latest, cells][-KINDS_FROM:]
+        for q in outputs:
+            cells = {"z": q["qz"].loc.detach()} | {name: q[name] for name in ("y", "known", "cell_type")}
+            self._latest = [*self._latest, cells][-KINDS_FROM:]
         if batch_idx == self.trainer.num_training_batches - 1:
             self.module.find_kinds(self._latest)
             self._latest = []

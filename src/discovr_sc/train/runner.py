@@ -68,6 +68,7 @@ class InterruptibleTrainRunner(TrainRunner):
     """
 
     _trainer_cls = StoppingTrainer
+    #: Of a checkpoint to go on from.
     ckpt_path: str | Path | None
 
     def __init__(self, *args, **kwargs):
@@ -112,10 +113,9 @@ class InterruptibleTrainRunner(TrainRunner):
 
     def _resume(self) -> None:
         """Go on from a checkpoint, where there is one."""
-        path = self.ckpt_path
-        if path is None:
+        if self.ckpt_path is None:
             return
-        self.ckpt_path = None  # not Lightning's to read
+        path, self.ckpt_path = self.ckpt_path, None  # not Lightning's to read
         checkpoint = read_checkpoint(path)
         if checkpoint[OURS]["n_epochs"] is None:
             raise InputError(

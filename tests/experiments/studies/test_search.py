@@ -54,4 +54,4 @@ def test_the_studies_use_what_the_searches_found():
         results = Results.open(search, folder)
         assert len(results.made_by) + len(results.outdated) == len(plan_rows(search, "search", search.n_seeds))
         found = best_noise_scales(results)  # rows with the paper's adversary wait to be made anew
-        assert len(found) >= 5 and found.items() <= NOISE_SCALES[study].items()
+        assert len(found) >= 4 and found.items() <= NOISE_SCALES[study].items()

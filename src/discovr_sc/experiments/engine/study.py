@@ -164,7 +164,7 @@ class Study:
         }
         if defaults := self.plain_settings(method):
             settings["defaults"] = defaults
-        return hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(settings, sort_keys=True, default=_described).encode()).hexdigest()[:12]
 
     def all_settings(self) -> dict[str, Any]:
         """Those behind all rows."""
@@ -182,6 +182,11 @@ class Study:
         defaults = chosen.model_class.default_settings()
         constructor = defaults["constructor"].items()
         return defaults | {"constructor": {k: v for k, v in constructor if k not in AS_BEFORE or v != AS_BEFORE[k]}}
+
+
+def _described(value: Any) -> str:
+    """What stands for a value in a fingerprint; a weight that came later is left out while it is 0."""
+    return repr(value).replace(", hsic=0.0", "")
 
 
 def changed_fields(settings: Preset | Method | Variant) -> dict[str, Any]:
