@@ -82,7 +82,7 @@ def test_the_study_runs_all_methods(cells, tmp_path, monkeypatch):
     monkeypatch.setattr(differential, "load_kang", lambda: cells)
     study = STUDIES["differential-expression"]
     monkeypatch.setitem(
-        study.presets, "tiny", Preset(n_train=None, n_eval=None, max_epochs=2, patience=5, batch_size=128)
+        study.presets, "tiny", Preset(n_train=None, n_eval=None, max_epochs=20, patience=20, batch_size=128)
     )
     results = run_study(study, tmp_path, preset="tiny", n_seeds=1, variants=["type=B cells"], jobs=1)
     table = results.table.pivot(index="method", columns="metric", values="value")
