@@ -38,7 +38,7 @@ def test_a_missing_type_is_unknown_and_every_type_has_components(model):
     expected = pd.Categorical(model.adata.obs["cell_type"], ["type_0", "type_1", "type_2"]).codes
     np.testing.assert_array_equal(stored, expected)
     assert (stored[::5] == -1).all()
-    assert model.module.prior_z.type_of.tolist() == [0, 1, 2]
+    assert model.module.prior_z.type_of.tolist() == [0, 1, 2]  # one each, whatever n_components_z is
     assert model.module.kinds.mass.shape == (2, 3)
     assert model.module.kinds.mass.sum().item() > 0.05  # training has counted cells
 

@@ -50,8 +50,8 @@ class DISCOVR(DisentangledModel):
         and an adversary of smooth layers does not.
     n_components_z
         Of the mixture of Gaussians that is the prior of z, so that kinds of cells may lie apart; 1 is N(0, I), the
-        paper's. By default 50 for counts, otherwise 1. Every condition has its own shares of them, and every cell type
-        that ``cell_type_key`` names has at least one of its own.
+        paper's. By default 50 for counts, otherwise 1. Every condition has its own shares of them. With
+        ``cell_type_key`` there is one for each cell type.
     center_w
         Whether the encoder of w gives what a cell's w adds to the mean of p(w | y), where ``prior="learned"``. By
         default for counts only.

@@ -61,7 +61,7 @@ class DISCOVRModule(DisentangledModule):
         """Add the decoder of z alone, and the prior of z where it is a mixture."""
         super().build_networks()
         settings = self.settings
-        n_components = self.n_cell_types or settings.n_components_z or 1
+        n_components = self.n_cell_types if self.n_cell_types > 1 else settings.n_components_z or 1
         self.spares_decoder = choose(SPARES_DECODER, "adversary_trains", settings.adversary_trains)
         sizes = n_components, self.n_latent_z, self.n_conditions, self.n_cell_types
         self.prior_z = MixturePrior(*sizes) if n_components > 1 else None

@@ -282,6 +282,9 @@ class MixturePrior(nn.Module):
         counts = torch.ones_like(self.logits)
         counts.index_put_((y, nearest), torch.ones_like(z[:, 0]), accumulate=True)
         self.logits.copy_((counts / counts.sum(-1, keepdim=True)).log())
+        if distributed.is_available() and distributed.is_initialized():
+            for parameter in (self.loc, self.logits):  # every process has found those of its own cells
+                distributed.broadcast(parameter.data, src=0)
 
     def together(self) -> Mixture:
         """The mixture of all conditions together."""
