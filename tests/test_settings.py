@@ -113,6 +113,6 @@ def test_what_is_left_out_depends_on_the_kind_of_data_and_what_is_given_stays(na
     assert getattr(settings.DISCOVRSettings(**{name: given}).completed(2), name) == given
 
 
-@pytest.mark.parametrize(("n_cells", "n_epochs"), [(100, 400), (8_000, 100), (13_999, 57), (1_000_000, 10)])
+@pytest.mark.parametrize(("n_cells", "n_epochs"), [(100, 400), (8_000, 62), (13_999, 36), (1_000_000, 10)])
 def test_small_data_sets_are_passed_over_more_often(n_cells, n_epochs):
     assert settings.default_epochs(n_cells) == n_epochs
