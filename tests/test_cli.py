@@ -64,7 +64,7 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert anndata.read_h5ad(out / "adata.h5ad").obsm["X_discovr_w"].shape == (200, 2)
     assert cli.main(["report", str(out), "--cell-type-key", "cell_type", "--probes", "knn"]) == 0
     told = capsys.readouterr().out
-    assert "'condition' is read from z at 0." in told and "from w at 0." in told and "held-out cells" in told
+    assert "'condition' is read from z at 0." in told and "from w, which is told it, at 1." in told and "held-out cells" in told
     assert "probe_knn" in (out / "report.csv").read_text()
     for name in ("report.csv", "history.png", "disentanglement.png"):
         assert (out / name).stat().st_size > 500

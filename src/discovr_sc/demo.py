@@ -31,9 +31,14 @@ def run(out: str | Path = "demo", *, max_epochs: int = 30, n_cells: int | None =
     model.train(max_epochs=max_epochs, train_size=0.8, validation_size=0.1)
     for latent in ("z", "w"):
         adata.obsm[f"X_discovr_{latent}"] = model.get_latent_representation(kind=latent)
+    # What w tells of the condition is judged on cells whose condition the model is not told.
+    hidden = adata[np.setdiff1d(np.arange(adata.n_obs), model.train_indices)].copy()
+    hidden.obs[condition] = np.nan
+    judged = {latent: adata.obsm[f"X_discovr_{latent}"].copy() for latent in ("z", "w")}
+    judged["w"][adata.obs_names.isin(hidden.obs_names)] = model.get_latent_representation(hidden, kind="w")
 
     print("\nHow well the latents separate (chance is one over the number of groups; probes on held-out cells):\n")
-    print(separation(adata, condition, cell_type, train=model.train_indices).to_string(index=False))
+    print(separation(adata, judged, condition, cell_type, train=model.train_indices).to_string(index=False))
     print("\nTypes that respond differently can be told apart in w, too.")
 
     out.mkdir(parents=True, exist_ok=True)
@@ -51,11 +56,12 @@ def load() -> tuple[AnnData, str, str]:
         return data.simulate_counts(n_cells=4000, n_genes=1000, n_types=6), "condition", "cell_type"
 
 
-def separation(adata: AnnData, condition: str, cell_type: str, train: np.ndarray) -> pd.DataFrame:
+def separation(
+    adata: AnnData, latents: dict[str, np.ndarray], condition: str, cell_type: str, train: np.ndarray
+) -> pd.DataFrame:
     """Probe accuracies on held-out cells and K-means NMI, of both latents for condition and cell type."""
     rows = []
-    for latent in ("z", "w"):
-        x = adata.obsm[f"X_discovr_{latent}"]
+    for latent, x in latents.items():
         for column, wanted in ((condition, {"z": "low", "w": "high"}), (cell_type, {"z": "high", "w": "low"})):
             labels = adata.obs[column].astype(str).to_numpy()
             scores = [metrics.probe(x, labels, kind=kind, train=train).accuracy for kind in ("linear", "knn")]

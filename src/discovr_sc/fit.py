@@ -138,7 +138,8 @@ def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if best.empty:
         return rows, ""
     chance = best["null_high"].max()
-    found = ", ".join(f"from {latent} at {value:.3f}" for latent, value in best["value"].items())
+    told = {"w": ", which is told it,"}
+    found = ", ".join(f"from {latent}{told.get(latent, '')} at {value:.3f}" for latent, value in best["value"].items())
     text = f"{condition!r} is read {found} (balanced accuracy, {split} cells; chance reaches {chance:.3f})."
     if "w" in best.index and best.loc["w", "value"] < (1 + chance) / 2:
         text += " w hardly tells the condition: train longer (by default few cells have many epochs)."

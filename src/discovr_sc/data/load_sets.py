@@ -27,6 +27,11 @@ def pancreas(root: str | Path | None = None, *, n_top_genes: int | None = 2000) 
     -------
     AnnData
         `obs`: `suspension_type` (cell, nucleus), `cell_type` (9), `donor_id` (20), `Dataset` (4).
+
+    Examples
+    --------
+    >>> pancreas().shape  # doctest: +SKIP
+    (3274, 2000)
     """
     return _load("pancreas/pancreas_3274.h5ad", root, n_top_genes)
 
@@ -45,6 +50,11 @@ def glioblastoma(root: str | Path | None = None, *, n_top_genes: int | None = No
     -------
     AnnData
         `obs`: `condition` (ctrl, panobinostat), `patient_id` (5).
+
+    Examples
+    --------
+    >>> glioblastoma().shape  # doctest: +SKIP
+    (5000, 300)
     """
     return _load("glioblastoma/glioblastoma_zhao_5000.h5ad", root, n_top_genes)
 
@@ -64,6 +74,11 @@ def papalexi(root: str | Path | None = None, *, n_top_genes: int | None = None) 
     -------
     AnnData
         `obs`: `target` (26, one of them non-targeting), `grna` (107), `bio_rep` (3).
+
+    Examples
+    --------
+    >>> papalexi().shape  # doctest: +SKIP
+    (20729, 299)
     """
     return _load("papalexi/papalexi_lowmoi_20729.h5ad", root, n_top_genes)
 

@@ -44,7 +44,8 @@ def disentanglement_report(
     """How well z and w separate the condition from the rest, on the training cells and on held-out ones.
 
     Probes, clusterings and silhouettes look at posterior means, mutual informations at one posterior sample.
-    Held-out cells are those that neither the model nor the probe was fitted on.
+    Held-out cells are those that neither the model nor the probe was fitted on. w is told the condition of each cell;
+    :meth:`predict_condition` shows what can be said of cells whose condition is not told.
 
     Parameters
     ----------
