@@ -64,7 +64,11 @@ def test_fit_and_report(file, tmp_path, capsys):
     assert anndata.read_h5ad(out / "adata.h5ad").obsm["X_discovr_w"].shape == (200, 2)
     assert cli.main(["report", str(out), "--cell-type-key", "cell_type", "--probes", "knn"]) == 0
     told = capsys.readouterr().out
-    assert "'condition' is read from z at 0." in told and "from w, which is told it, at 1." in told and "held-out cells" in told
+    assert (
+        "'condition' is read from z at 0." in told
+        and "from w, which is told it, at 1." in told
+        and "held-out cells" in told
+    )
     assert "probe_knn" in (out / "report.csv").read_text()
     for name in ("report.csv", "history.png", "disentanglement.png"):
         assert (out / name).stat().st_size > 500
@@ -86,7 +90,7 @@ def test_the_headline_of_a_report_says_what_to_do(z, w, said):
     ]
     rows, text = headline(pd.DataFrame([*probes, probes[0] | {"metric": "silhouette"}]))
     assert list(rows["value"]) == [z, w]
-    assert f"'stim' is read from z at {z:.3f}, from w at {w:.3f}" in text
+    assert f"'stim' is read from z at {z:.3f}, from w, which is told it, at {w:.3f}" in text
     assert [advice for advice in ("train longer", "z tells the condition") if advice in text] == said
 
 

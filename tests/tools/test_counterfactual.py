@@ -230,4 +230,4 @@ def test_a_prediction_for_several_keys_names_and_sets_them_all(counts):
     assert set(result.obs["condition"]) == {"treated_2"}
     assert set(result.obs["lane"]) == {"b"}
     # so the prediction can be asked about, in its new condition
-    assert model.get_latent_representation(result, kind="w").shape == (3, 2)
+    assert model.get_latent_representation(result, kind="w").shape == (3, model.module.n_latent_w)

@@ -134,7 +134,7 @@ def test_a_new_batch_is_learned():
     model = DISCOVR.load_query_data(fit, reference)
     model.is_trained_ = True
     at_the_mean = model.get_reconstruction_error(test.copy())
-    model.train(60, plan_kwargs={"lr": 1e-2}, **QUIET)
+    model.train(300, plan_kwargs={"lr": 1e-2}, **QUIET)  # of one mini-batch each
     learned = model.get_reconstruction_error(test.copy())
     whole = train(adata[~adata.obs_names.isin(test.obs_names)].copy(), 60, n_hidden=32)
     known = whole.get_reconstruction_error(test.copy())

@@ -24,8 +24,10 @@ def test_report_is_tidy_and_complete(model):
     assert not report.duplicated(["split", "latent", "of", "metric"]).any()
     assert set(report["split"]) == {"train", "held-out"}
     assert np.isfinite(report["value"]).all()
+    of_composition = report["metric"].isin(["composition_floor", "leak_within_types", "type_transfer"])
+    assert set(report.loc[of_composition, "metric"]) == {"composition_floor", "leak_within_types", "type_transfer"}
     per_latent = (
-        report[(report["latent"] != "zw") & (report["metric"] != "fresh_probe")]
+        report[(report["latent"] != "zw") & (report["metric"] != "fresh_probe") & ~of_composition]
         .groupby(["split", "latent", "of"])["metric"]
         .agg(set)
     )

@@ -45,8 +45,8 @@ def composition_rows(
     chance = 1 / len(np.unique(conditions))
     if not given and floor > chance + UNEQUAL:
         warnings.warn(
-            f"The conditions differ in their composition: clusters of z tell the condition at {floor:.2f} (chance "
-            f"{chance:.2f}). Give cell types, if you have them, with setup_anndata(..., cell_type_key=...) and "
+            f"Conditions differ in their composition, or z tells them apart: clusters of z tell the condition at "
+            f"{floor:.2f} (chance {chance:.2f}). Give cell types, if you have them, with setup_anndata(..., cell_type_key=...) and "
             "to this report.",
             UserWarning,
             stacklevel=settings.warnings_stacklevel,

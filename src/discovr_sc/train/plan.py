@@ -247,8 +247,10 @@ class AdversarialPlan(TrainingPlan):
         values, n = self._values(totals, health, mode), len(totals)
         totals.reset()
         health.pop_metrics()
+        # One process has nothing to average: multiplied and divided by a weight, a value would be rounded.
+        weight = n if self.use_sync_dist else 1
         for name, value in values.items():
-            self.log(name, value, prog_bar=name in SHOWN, batch_size=n, sync_dist=self.use_sync_dist)
+            self.log(name, value, prog_bar=name in SHOWN, batch_size=weight, sync_dist=self.use_sync_dist)
         self._note(self._history, values)
 
     @staticmethod
