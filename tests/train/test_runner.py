@@ -54,5 +54,5 @@ def test_training_on_all_cells_works_but_early_stopping_needs_validation_cells(c
     assert len(model.train_indices) == 120
     assert len(model.history_["train_loss"]) == 2
     assert "validation_loss" not in model.history_
-    with pytest.raises(ValueError, match="'validation_loss', but there are no validation cells"):
+    with pytest.raises(ValueError, match="'loss_without_adversary_validation', but there are no validation cells"):
         model.train(max_epochs=2, train_size=1.0, early_stopping=True)

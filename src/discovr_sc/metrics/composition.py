@@ -43,9 +43,9 @@ def leak_within_types(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> types, conditions = np.repeat(["T", "B"], 300), np.tile(["ctrl", "stim"], 300)
-    >>> x = rng.normal(size=(600, 2)) + 9 * (types == "T")[:, None]
-    >>> round(leak_within_types(x, conditions, types, train=np.arange(600) % 3 > 0).mean, 1)
+    >>> types, conditions = np.repeat(["T", "B"], 2000), np.tile(["ctrl", "stim"], 2000)
+    >>> x = rng.normal(size=(4000, 2)) + 9 * (types == "T")[:, None]
+    >>> round(leak_within_types(x, conditions, types, train=np.arange(4000) % 3 > 0).mean, 1)
     0.5
     """
     points, conditions, types, train = _labelled(x, conditions, cell_types, train)

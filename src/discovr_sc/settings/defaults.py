@@ -147,7 +147,8 @@ class DISCOVRSettings(Settings):
         names = ("n_components_z", "center_w")
         left_out = {name: getattr(self.by_data, name) for name in names if getattr(self, name) is None}
         if self.n_latent_w is None:
-            left_out["n_latent_w"] = min(max(n_conditions, 2), MOST_LATENT_W) if self.of_counts else 2
+            by_conditions = min(max(n_conditions, 2), MOST_LATENT_W) if self.of_counts else 2
+            left_out["n_latent_w"] = self.n_latent_z if self.prior == "condition-mean" else by_conditions
         return replace(super().completed(n_conditions), **left_out)
 
 

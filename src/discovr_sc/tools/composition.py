@@ -45,9 +45,9 @@ def composition_rows(
     chance = 1 / len(np.unique(conditions))
     if not given and floor > chance + UNEQUAL:
         warnings.warn(
-            f"Conditions differ in their composition, or z tells them apart: clusters of z tell the condition at "
-            f"{floor:.2f} (chance {chance:.2f}). Give cell types, if you have them, with setup_anndata(..., cell_type_key=...) and "
-            "to this report.",
+            "Conditions differ in their composition, or z tells them apart: clusters of z tell the condition at "
+            f"{floor:.2f} (chance {chance:.2f}). Give cell types, if you have them, to this report and with "
+            "setup_anndata(..., cell_type_key=...).",
             UserWarning,
             stacklevel=settings.warnings_stacklevel,
         )
