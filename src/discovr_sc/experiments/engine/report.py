@@ -62,7 +62,8 @@ def _tables(results: Results, preset: str) -> str:
         (method,) = study.methods
         return f"\n{results.markdown(preset, by='variant', of=method)}"
     text = ""
-    for variant in study.variants:
+    run = set(results.means(preset)["variant"])
+    for variant in (name for name in study.variants if name in run):
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(preset, of=variant)}"
         text += _ranks(results, variant, preset)
     return text
