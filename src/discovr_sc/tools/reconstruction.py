@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Expression is decoded in so many parts, so that what a part takes is little beside the result; a part has at least
 #: that many numbers and at most so many.
-PARTS, LEAST_NUMBERS, NUMBERS_PER_PASS = 40, 250_000, 2_000_000
+PARTS, LEAST_NUMBERS, NUMBERS_PER_PASS = 150, 250_000, 2_000_000
 #: Arguments of scvi-tools' ``get_normalized_expression`` that ours hands on.
 RARER = ("n_samples_overall", "weights", "return_numpy", "silent", "dataloader")
 
