@@ -42,12 +42,14 @@ class EpochCheckpoint(Checkpoint):
     --------
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
-    >>> from discovr_sc import DISCOVR
+    >>> from discovr_sc import DISCOVR, data
     >>> from discovr_sc.train import EpochCheckpoint
+    >>> cells = data.simulate_counts(n_cells=200, n_genes=50)
+    >>> DISCOVR.setup_anndata(cells, condition_key="condition")
     >>> path = Path(mkdtemp()) / "last.ckpt"
-    >>> killed = DISCOVR(adata)
+    >>> killed = DISCOVR(cells)
     >>> killed.train(2, callbacks=[EpochCheckpoint(path, every=0)], enable_progress_bar=False)
-    >>> another = DISCOVR(adata)
+    >>> another = DISCOVR(cells)
     >>> another.train(3, ckpt_path=path, enable_progress_bar=False)
     >>> len(another.history_["train_loss"])
     3
