@@ -338,8 +338,14 @@ class DisentangledModel(StoredModel):
         for argument, low in (("train_size", 0.0), ("validation_size", -1e-9)):
             if kwargs.get(argument) is not None:
                 check_number(argument, kwargs[argument], above=low, below=1 + 1e-9)
+        train_size, rest = kwargs.get("train_size") or 0.9, kwargs.get("validation_size") or 0.0
+        if train_size + rest > 1 + 1e-9:
+            raise InputError(
+                f"validation_size={rest} beside train_size={train_size}; give parts that sum to at most 1."
+            )
         if max_epochs is not None:
             check_whole_number("max_epochs", max_epochs, at_least=1)
+            max_epochs = int(max_epochs)  # Lightning takes no other kind of whole number
         if self.minified_data_type is not None:
             raise ValueError("The model's data are minified; load it with the data that it was trained on to train it.")
         if self.adata is not None and not self.module.has_z_likelihood and not self.is_known().all():
@@ -358,7 +364,7 @@ class DisentangledModel(StoredModel):
         with training_only(self.module, self.trainable_):
             super().train(
                 max_epochs=max_epochs,
-                batch_size=batch_size,
+                batch_size=int(batch_size),
                 early_stopping=early_stopping,
                 plan_kwargs=self.plan_defaults_ | (plan_kwargs or {}),
                 **(defaults | kwargs),

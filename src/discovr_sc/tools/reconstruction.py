@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -83,6 +83,7 @@ def get_normalized_expression(
             "give library_size a number."
         )
     check_whole_number("n_samples", n_samples, at_least=1)
+    _check_batches(model, transform_batch)
     if kwargs.get("n_samples_overall") is not None:
         if n_samples != 1:
             raise ValueError(f"n_samples={n_samples} and n_samples_overall both say how many; give one of them.")
@@ -123,6 +124,17 @@ def get_normalized_expression(
     if kwargs.get("return_numpy"):
         return expression
     return pd.DataFrame(expression, columns=genes[columns], index=adata.obs_names[rows])
+
+
+def _check_batches(model: ModelInterface, transform_batch: Any) -> None:
+    """Raise where a batch to decode for is not one of the model's."""
+    if transform_batch is None:
+        return
+    state = model.registry["field_registries"][REGISTRY_KEYS.BATCH_KEY]["state_registry"]
+    known = list(state["categorical_mapping"])
+    for batch in [transform_batch] if isinstance(transform_batch, str | int) else list(transform_batch):
+        if batch is not None and batch not in known:
+            raise ValueError(f"transform_batch={batch!r} is not one of the model's batches; choose from {known}.")
 
 
 def posterior_predictive_sample(model: ModelInterface, *args, kind: ReconstructionKind = "full", **kwargs):
