@@ -37,7 +37,9 @@ def check_error(error: Exception, inputs: object) -> None:
 
 def check_finite(answer: object, inputs: object) -> None:
     if isinstance(answer, anndata.AnnData):
-        for part in (answer.X, answer.obs, answer.var, *answer.layers.values(), *answer.obsm.values()):
+        # Cells of unknown condition have none that they come from.
+        obs = answer.obs.drop(columns="source_condition", errors="ignore")
+        for part in (answer.X, obs, answer.var, *answer.layers.values(), *answer.obsm.values()):
             if part is not None:
                 check_finite(part, inputs)
     elif isinstance(answer, pd.DataFrame):

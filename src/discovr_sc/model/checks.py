@@ -317,6 +317,8 @@ def check_gene_list(genes: Sequence[str], known: Sequence[str]) -> None:
     """Raise where a gene is not one of the model's, or is named twice."""
     if isinstance(genes, str):
         raise InputTypeError(f"gene_list={genes!r} is one string; give a list, [{genes!r}].")
+    if not hasattr(genes, "__len__"):
+        raise InputTypeError(f"gene_list={genes!r} is a {type(genes).__name__}; give a list of names of genes.")
     if len(genes) == 0 or len(set(genes)) < len(genes):
         raise InputError(
             f"gene_list={list(genes)} {'names a gene twice' if len(genes) else 'is empty'}; name genes once."
