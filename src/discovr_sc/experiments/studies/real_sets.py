@@ -10,7 +10,7 @@ from discovr_sc import data, metrics
 from discovr_sc.experiments.engine.runner import Run
 from discovr_sc.experiments.engine.study import Preset, Task, Variant
 from discovr_sc.experiments.studies import composition
-from discovr_sc.experiments.studies.composition import COMPOSITION, CONDITION, OURS, TYPE
+from discovr_sc.experiments.studies.composition import COMPOSITION, CONDITION, TYPE
 from discovr_sc.experiments.studies.kang import labels_of, parts_of
 from discovr_sc.model.base import DisentangledModel
 
@@ -77,5 +77,4 @@ REAL_SETS = replace(
         )
         for name, (_, columns) in SETS.items()
     },
-    methods={"discovr": OURS} | {name: method for name, method in COMPOSITION.methods.items() if name != "discovr"},
 )
