@@ -54,7 +54,8 @@ Predictor = Callable[[AnnData], np.ndarray]
 
 def load_cells(name: str) -> AnnData:
     """Cells of a set, with condition, group and (where there is one) batch; CONTROL and TARGET name the conditions."""
-    adata = {"kang": load_kang, "kang-5000": kang_5000, "glioblastoma": data.glioblastoma}[name]().copy()
+    loaders: dict[str, Callable[[], AnnData]] = {"kang": load_kang, "kang-5000": kang_5000}
+    adata = loaders.get(name, data.glioblastoma)().copy()
     if name == "glioblastoma":
         adata.obs[GROUP] = adata.obs[BATCH] = adata.obs["patient_id"].astype(str)
         adata.obs[CONDITION] = adata.obs["condition"].astype(str).map({"ctrl": CONTROL, "panobinostat": TARGET})
