@@ -25,6 +25,7 @@ from discovr_sc.errors import InputError
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
+from discovr_sc.model.on_disk import CellsOnDisk, setup_annbatch
 from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
@@ -81,6 +82,8 @@ class DisentangledModel(StoredModel):
         return super().get_elbo(*args, **kwargs)
 
     # Setup and construction ------------------------------------------------------------------------------------
+
+    setup_annbatch = classmethod(setup_annbatch)
 
     @classmethod
     def setup_anndata(
@@ -356,9 +359,13 @@ class DisentangledModel(StoredModel):
         self.check_own_data()
         monitor = "validation_loss" if self.module.adversary is None else "loss_without_adversary_validation"
         defaults = {"early_stopping_monitor": monitor, "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
-        if max_epochs is None and self.adata is not None:
-            max_epochs = default_epochs(self.adata.n_obs)
-            logger.info(f"{self.adata.n_obs:,} cells: {max_epochs} epochs.")
+        cells = kwargs.get("datamodule")
+        if isinstance(cells, CellsOnDisk):
+            cells.prepare(self.module, int(batch_size))
+        n_obs = getattr(cells if self.adata is None else self.adata, "n_obs", None)
+        if max_epochs is None and n_obs is not None:
+            max_epochs = default_epochs(n_obs)
+            logger.info(f"{n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
         with training_only(self.module, self.trainable_):
@@ -377,7 +384,8 @@ class DisentangledModel(StoredModel):
         """
         self._weights_are_checked = False
         if self.adata is None:
-            self.module.fit_condition_means(datamodule.train_dataloader())
+            batches = (datamodule.on_before_batch_transfer(batch, 0) for batch in datamodule.train_dataloader())
+            self.module.fit_condition_means(batches)
             return
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]
