@@ -22,10 +22,10 @@ from scvi.data.fields import (
 
 from discovr_sc._scvi import minify_type
 from discovr_sc.errors import InputError
+from discovr_sc.model import on_disk
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
-from discovr_sc.model.on_disk import CellsOnDisk, setup_annbatch
 from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
@@ -83,7 +83,7 @@ class DisentangledModel(StoredModel):
 
     # Setup and construction ------------------------------------------------------------------------------------
 
-    setup_annbatch = classmethod(setup_annbatch)
+    setup_annbatch = classmethod(on_disk.setup_annbatch)
 
     @classmethod
     def setup_anndata(
@@ -360,7 +360,7 @@ class DisentangledModel(StoredModel):
         monitor = "validation_loss" if self.module.adversary is None else "loss_without_adversary_validation"
         defaults = {"early_stopping_monitor": monitor, "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
         cells = kwargs.get("datamodule")
-        if isinstance(cells, CellsOnDisk):
+        if isinstance(cells, on_disk.CellsOnDisk):
             cells.prepare(self.module, int(batch_size))
         n_obs = getattr(cells if self.adata is None else self.adata, "n_obs", None)
         if max_epochs is None and n_obs is not None:

@@ -164,7 +164,7 @@ class CellsOnDisk(lightning.LightningDataModule):
         """The groups of the store, each with its ``obs``."""
         import zarr  # comes with annbatch
 
-        store = zarr.open(str(self.path), mode="r")
+        store: Any = zarr.open_group(str(self.path), mode="r")
         for key in sorted(store.group_keys()):
             if "obs" in store[key]:
                 yield store[key], read_elem(store[key]["obs"])
