@@ -74,7 +74,7 @@ def test_the_same_cells_are_compared_from_the_same_z(model, cells, by):
     """Under one and the same condition nothing would change; under two, cells do not differ but by w."""
     members = np.flatnonzero(cells.obs["cell_type"] == "type_0")
     populations = [differential.Population(members, condition) for condition in (0, 1)]
-    ways = {condition: way_to(model, condition, by, n_neighbors=50) for condition in (0, 1)}
+    ways = {condition: way_to(model, condition, by) for condition in (0, 1)}
     drawing = differential.Drawing(n_samples=50, batch_size=20)
     sampler = differential.ExpressionSampler(model, model.adata, populations, ways, drawing)
     for one, other in zip(*sampler.latents, strict=True):

@@ -8,7 +8,7 @@ from .composition import Leak, composition_floor, leak_within_types, type_accura
 from .images import attribute_gap, color_gap, half_squared_error
 from .mutual_information import knn_conditional_mutual_information, knn_mutual_information
 from .neural_information import mine
-from .populations import MeanScore, energy_distance, mean_score
+from .populations import MeanScore, delta_correlation, energy_distance, mean_score
 from .posterior import (
     delta_bayes,
     marginal_rmse,
@@ -33,6 +33,7 @@ __all__ = [
     "color_gap",
     "composition_floor",
     "delta_bayes",
+    "delta_correlation",
     "energy_distance",
     "half_squared_error",
     "information_table",

@@ -37,6 +37,27 @@ def mean_score(predicted: ArrayLike, real: ArrayLike, features: ArrayLike | None
     return MeanScore(r2, float(1 - ((p - r) ** 2).sum() / ((r - r.mean()) ** 2).sum()))
 
 
+def delta_correlation(
+    predicted: ArrayLike, real: ArrayLike, controls: ArrayLike, features: ArrayLike | None = None
+) -> float:
+    """Pearson correlation, over features, of the predicted and the real change of means from the controls (PCC-delta).
+
+    Each is (cells, d); ``features`` are positions of those to compare, all by default. No predicted change scores 0.
+
+    Examples
+    --------
+    >>> round(delta_correlation([[1.0, 2.0, 4.0]], [[2.0, 3.0, 6.0]], [[1.0, 1.0, 1.0]]), 3)
+    0.996
+    """
+    predicted, real = _same_features(predicted=predicted, real=real)
+    _, controls = _same_features(real=real, controls=controls)
+    columns = slice(None) if features is None else np.asarray(features)
+    changes = [(cells.mean(0) - controls.mean(0))[columns] for cells in (predicted, real)]
+    if min(map(np.ptp, changes)) == 0:
+        return 0.0
+    return float(np.corrcoef(*changes)[0, 1])
+
+
 def energy_distance(x: ArrayLike, y: ArrayLike, *, max_cells: int = 1000, seed: int = 0) -> float:
     """Energy distance of two populations, 2 E|X - Y| - E|X - X'| - E|Y - Y'|, in the units of the features.
 

@@ -32,6 +32,7 @@ from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import Weights, default_epochs, paper_plan, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
+from discovr_sc.tools.counterfactual_check import compare_effects
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
 #: Shown as scvi-tools shows its own messages.
@@ -64,6 +65,7 @@ class DisentangledModel(StoredModel):
     get_latent_library_size = reconstruction.get_latent_library_size
     disentanglement_report = report.disentanglement_report
     predict_counterfactual = counterfactual.predict_counterfactual
+    compare_effects = compare_effects
     differential_expression = differential.differential_expression
     get_condition_effect = effects.get_condition_effect
     load_query_data = classmethod(query_data.load_query_data)

@@ -69,6 +69,10 @@ class DISCOVRModule(DisentangledModule):
         self.centers_w = bool(settings.center_w) and isinstance(self.prior, LearnedPrior)
         if self.centers_w:
             self.prior.set_apart(START_DISTANCE)
+            if self.weights.hsic == 0:
+                # Nothing else keeps cell types out of w: it starts as the condition alone, and z has time to take them.
+                for parameter in self.w_encoder.loc.parameters():
+                    torch.nn.init.zeros_(parameter)
         name = settings.likelihood_z or NOT_INFLATED.get(settings.likelihood, settings.likelihood)
         noise_scale = settings.noise_scale if settings.noise_scale_z is None else settings.noise_scale_z
         of_z = replace(settings, noise_scale=noise_scale)

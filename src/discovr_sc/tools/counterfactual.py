@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -34,10 +35,14 @@ if TYPE_CHECKING:
 N_SAMPLES = {"scale": 25, "counts": 1}
 #: From that many passes a progress bar is shown.
 PASSES_TO_SHOW = 20
-#: Like cells to draw from, by default.
+#: Like cells to draw from.
 N_NEIGHBORS = 200
 #: Ways that need no training cells.
-WITHOUT_CELLS = {"quantile": AtSameQuantile, "prior": FromPrior, "posterior": FromPosterior}
+WITHOUT_CELLS: dict[str, Callable[[], Callable]] = {
+    "quantile": AtSameQuantile,
+    "prior": FromPrior,
+    "posterior": FromPosterior,
+}
 #: Samples that the ends of an interval are read from at least.
 FEWEST_FOR_INTERVAL = 10
 UNITS = {
@@ -56,7 +61,6 @@ def predict_counterfactual(
     n_samples: int | None = None,
     kind: Literal["scale", "counts"] = "scale",
     by: Literal["quantile", "prior", "posterior", "neighbors", "neighbor-shift"] | None = None,
-    n_neighbors: int = N_NEIGHBORS,
     cell_type_key: str | None = None,
     keep_noise: bool = True,
     interval: float | None = None,
@@ -86,12 +90,10 @@ def predict_counterfactual(
         its place, its quantile in p(w | its condition) becomes the same quantile of p(w | target). ``"prior"``: drawn
         from p(w | target). ``"posterior"``: from q(w | x, target), as if the cell as measured had been in the target
         condition. These three need neither training cells nor cell types. ``"neighbors"``: from the posteriors of the
-        training cells of the target condition that are nearest in z. ``"neighbor-shift"`` is a rule around the model:
-        the cell moves as a training cell of the target condition that is like it differs from its counterpart in the
-        cell's own condition, half in the latents and half in what is decoded. CVAE has no w, and only its posterior.
-    n_neighbors
-        For ``by="neighbors"`` and ``"neighbor-shift"``: how many like cells to draw from, anew for each sample; a tenth
-        of the training cells of a condition at most.
+        200 training cells of the target condition that are nearest in z (a tenth of them at most).
+        ``"neighbor-shift"`` is a rule around the model: the cell moves as a training cell of the target condition that
+        is like it differs from its counterpart in the cell's own condition, half in the latents and half in what is
+        decoded. CVAE has no w, and only its posterior.
     cell_type_key
         For ``by="neighbor-shift"``: column of the model's ``obs`` with cell types. A like cell and its counterpart are
         then of one type, and half of the like cells are found among those of the cell's own condition.
@@ -141,7 +143,7 @@ def predict_counterfactual(
     n_passes = math.ceil(len(rows) / (batch_size or model.cells_per_pass(n_samples)))
     done = 0
     with seeded(seed):
-        way = way_to(model, condition, chosen, n_neighbors, cell_type_key)
+        way = way_to(model, condition, chosen, cell_type_key)
         batches = model.batches(adata, rows, batch_size, n_samples=n_samples, seed=seed)
         for tensors in track(batches, f"Cells in {target}", n_passes < PASSES_TO_SHOW, total=n_passes):
             own, under = own_and_under(model, tensors, condition, way, n_samples)
@@ -175,7 +177,7 @@ def interval_ends(interval: float | None, n_samples: int) -> dict[str, float]:
     """The quantiles at both ends of a credible interval; none where no interval is asked for."""
     if interval is None:
         return {}
-    if not 0 < interval < 1:
+    if isinstance(interval, bool) or not isinstance(interval, Real) or not 0 < interval < 1:
         raise ValueError(f"interval={interval!r}; give a share of the samples between 0 and 1, such as 0.9.")
     if n_samples < FEWEST_FOR_INTERVAL:
         raise ValueError(
@@ -203,7 +205,6 @@ def way_to(
     model: ModelInterface,
     condition: int,
     by: str | None = None,
-    n_neighbors: int = N_NEIGHBORS,
     cell_type_key: str | None = None,
 ) -> Callable:
     """How w is chosen for a condition; by default in the method's first way."""
@@ -212,12 +213,11 @@ def way_to(
         raise ValueError(
             f"by={by!r} is not a way {type(model).__name__} has; choose from {list(model.counterfactual_ways)}."
         )
-    check_whole_number("n_neighbors", n_neighbors, at_least=1)
     if by in WITHOUT_CELLS:
         return WITHOUT_CELLS[by]()
     moments = moments_by_condition(model, by, condition)
     if by == "neighbors":
-        return FromNeighbors(moments, condition, n_neighbors)
+        return FromNeighbors(moments, condition, N_NEIGHBORS)
     cell_types = None
     if cell_type_key is not None:
         if cell_type_key not in model.adata.obs:
@@ -228,7 +228,7 @@ def way_to(
         cells = model.training_cells()
         of_cells = model.adata.obs[cell_type_key].astype(str).to_numpy()[cells]
         cell_types = {k: of_cells[has_k] for k, has_k in model.by_condition(cells).items()}
-    return ByNeighborShift(moments, condition, n_neighbors, names=list(model.conditions), cell_types=cell_types)
+    return ByNeighborShift(moments, condition, N_NEIGHBORS, names=list(model.conditions), cell_types=cell_types)
 
 
 def moments_by_condition(model: ModelInterface, by: str, condition: int) -> dict[int, tuple[np.ndarray, ...]]:
