@@ -55,19 +55,20 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "discovr_sc needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=python3.x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV); the first time this takes some minutes."
+	$(INSTALL) "pip>=25.1" # knows dependency groups
 	$(INSTALL) -e .
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(INSTALL) -e ".[test]"
+	$(INSTALL) -e . --group test
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(INSTALL) -e ".[dev]"
+	$(INSTALL) -e . --group dev
 	touch $@
 
 $(VENV)/.installed-doc: $(VENV)/.installed
-	$(INSTALL) -e ".[doc]"
+	$(INSTALL) -e . --group doc
 	touch $@
 
 clean:

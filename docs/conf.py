@@ -1,6 +1,7 @@
 """Sphinx configuration; ``make docs`` builds the site without warnings and without a network."""
 
 import inspect
+import os
 import re
 import shutil
 import sys
@@ -24,11 +25,25 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx-mathjax-offline",  # formulas without a network, too
 ]
+# Where the site is published there is a network, and names of these packages are links.
+intersphinx_mapping = {
+    "anndata": ("https://anndata.readthedocs.io/en/stable/", None),
+    "lightning": ("https://lightning.ai/docs/pytorch/stable/", None),
+    "numpy": ("https://numpy.org/doc/stable/", None),
+    "pandas": ("https://pandas.pydata.org/docs/", None),
+    "python": ("https://docs.python.org/3/", None),
+    "scanpy": ("https://scanpy.readthedocs.io/en/stable/", None),
+    "scvi": ("https://docs.scvi-tools.org/en/stable/", None),
+    "torch": ("https://docs.pytorch.org/docs/stable/", None),
+}
+if "READTHEDOCS" not in os.environ:
+    intersphinx_mapping = {}
 exclude_patterns = ["_build", "generated/readme.md", "**.ipynb_checkpoints"]
 
 # Notebooks are shown as they were stored; `make notebooks` executes them.

@@ -97,10 +97,17 @@ def test_a_page_is_made_for_results_without_a_report(tables, tmp_path):
 
 def test_versions_and_licences_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for name in ("CITATION.cff", "scverse.yaml"):
-        found = yaml.safe_load((ROOT / name).read_text())
-        assert (found["version"], found["license"]) == (project["version"], project["license"]), name
+    citation, registered = (yaml.safe_load((ROOT / name).read_text()) for name in ("CITATION.cff", "scverse.yaml"))
+    assert citation["version"] == project["version"]
+    assert citation["license"] == registered["license"] == project["license"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
+
+
+def test_actions_are_pinned_to_commits():
+    workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").iterdir()]
+    uses = re.findall(r"uses: (\S+)", "\n".join(workflows))
+    assert uses
+    assert [action for action in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)

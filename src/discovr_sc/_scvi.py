@@ -48,6 +48,7 @@ CALLED = {
         "_adata",
         "_check_if_trained",
         "_get_init_params",
+        "_get_most_recent_anndata_manager",
         "_get_setup_method_args",
         "_get_user_attributes",
         "_model_summary_string",

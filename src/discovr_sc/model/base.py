@@ -22,6 +22,7 @@ from scvi.data.fields import (
 
 from discovr_sc._scvi import minify_type
 from discovr_sc.errors import InputError
+from discovr_sc.model import on_disk
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
@@ -83,6 +84,8 @@ class DisentangledModel(StoredModel):
         return super().get_elbo(*args, **kwargs)
 
     # Setup and construction ------------------------------------------------------------------------------------
+
+    setup_annbatch = classmethod(on_disk.setup_annbatch)
 
     @classmethod
     def setup_anndata(
@@ -358,9 +361,13 @@ class DisentangledModel(StoredModel):
         self.check_own_data()
         monitor = "validation_loss" if self.module.adversary is None else "loss_without_adversary_validation"
         defaults = {"early_stopping_monitor": monitor, "check_val_every_n_epoch": 1, "log_every_n_steps": 1}
-        if max_epochs is None and self.adata is not None:
-            max_epochs = default_epochs(self.adata.n_obs)
-            logger.info(f"{self.adata.n_obs:,} cells: {max_epochs} epochs.")
+        cells = kwargs.get("datamodule")
+        if isinstance(cells, on_disk.CellsOnDisk):
+            cells.prepare(self.module, int(batch_size))
+        n_obs = getattr(cells if self.adata is None else self.adata, "n_obs", None)
+        if max_epochs is None and n_obs is not None:
+            max_epochs = default_epochs(n_obs)
+            logger.info(f"{n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
         with training_only(self.module, self.trainable_):
@@ -379,7 +386,8 @@ class DisentangledModel(StoredModel):
         """
         self._weights_are_checked = False
         if self.adata is None:
-            self.module.fit_condition_means(datamodule.train_dataloader())
+            batches = (datamodule.on_before_batch_transfer(batch, 0) for batch in datamodule.train_dataloader())
+            self.module.fit_condition_means(batches)
             return
         if self.trainable_ is None:
             known = self.train_indices[self.is_known()[self.train_indices]]

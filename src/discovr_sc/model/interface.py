@@ -162,6 +162,11 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         """How many cells a mini-batch has by default."""
         return max(NUMBERS_PER_PASS // (n_samples * math.prod(self.module.shape)), settings.batch_size)
 
+    @classmethod
+    def registry_of(cls, adata: AnnData) -> dict[str, Any]:
+        """What was registered of an AnnData that was set up."""
+        return cls._get_most_recent_anndata_manager(adata, required=True).registry
+
     # Latents and decoding ------------------------------------------------------------------------------------------
 
     @torch.inference_mode()

@@ -108,7 +108,7 @@ def _composition_rows(
 ) -> list[dict[str, Any]]:
     """What z tells within cell types, on held-out cells where there are any, else on a part of the training cells."""
     cell_type_key = cell_type_key or model.get_setup_arg("cell_type_key")
-    known = conditions.notna().to_numpy()
+    known = conditions.notna().to_numpy(copy=True)
     types = None if cell_type_key is None else model.adata.obs[cell_type_key]
     if types is not None:
         known &= types.notna().to_numpy()

@@ -4,6 +4,8 @@ import math
 import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -216,6 +218,25 @@ def ratio(ours: Clock, theirs: Clock) -> float:
     return statistics.median(a / b for a, b in zip(ours.cpu, theirs.cpu, strict=True))
 
 
+def import_time(*, rounds: int, **_) -> dict[str, float]:
+    """CPU seconds of importing everything that the package offers, and scvi-tools, each in new processes, in turn."""
+    statements = {"scvi": "import scvi", "discovr": "from discovr_sc import *"}
+    clocks = {name: Clock() for name in statements}
+    for i in range(rounds + 1):
+        for name, statement in statements.items():
+            seconds = in_new_interpreter(f"{statement}; import time; print(time.process_time())")
+            if i > 0:  # the first time may write bytecode
+                clocks[name].cpu.append(float(seconds))
+    rows = {f"import_cpu_seconds.{name}": statistics.median(clock.cpu) for name, clock in clocks.items()}
+    return rows | {"import_vs_scvi": ratio(clocks["discovr"], clocks["scvi"])}
+
+
+def in_new_interpreter(program: str) -> str:
+    """The last line that a program prints."""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()[-1]
+
+
 def peak_memory(*, n_batches: int | None, **_) -> dict[str, float]:
     """Peak resident memory of a process that loads Kang, trains one model and asks it for latents."""
     names = [name for name in MODELS if name not in ("bare", "discovr_bf16", "discovr_compiled")]
@@ -317,6 +338,7 @@ def swiss_roll(*, rounds: int, n_points: int, **_) -> dict[str, float]:
 
 
 PARTS: dict[str, Callable[..., dict[str, float]]] = {
+    "import": import_time,
     "memory": peak_memory,
     "scaling": scaling,
     "kang": kang_speed,
