@@ -1,6 +1,7 @@
 """The command line: thin over the package, which each command imports when it runs."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Sequence
 
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     settings = vars(parser.parse_args(argv))
     settings["command"] = " ".join(["discovr-sc", *argv])
+    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)  # it tells every seed
     try:
         settings.pop("run")(**settings)
     except Exception as error:

@@ -24,6 +24,7 @@ from discovr_sc._scvi import minify_type
 from discovr_sc.errors import InputError
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
+from discovr_sc.model.description import describe
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
 from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
@@ -32,6 +33,7 @@ from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
+from discovr_sc.train.runner import quiet
 
 #: Shown as scvi-tools shows its own messages.
 logger = logging.getLogger("scvi").getChild("discovr_sc")
@@ -68,6 +70,7 @@ class DisentangledModel(StoredModel):
     load_query_data = classmethod(query_data.load_query_data)
     prepare_query_anndata = staticmethod(query_data.prepare_query_anndata)
     add_condition = query_data.add_condition
+    __repr__ = describe
 
     def get_elbo(self, *args, **kwargs):
         """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell.
@@ -258,11 +261,6 @@ class DisentangledModel(StoredModel):
         if adata is not None:
             self.check_values(adata)
             self.check_own_data()
-        self._model_summary_string = (
-            f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
-            f"({', '.join(map(str, self.conditions))}) with "
-            + ", ".join(f"{name}={value!r}" for name, value in vars(self.module.settings).items())
-        )
         if isinstance(settings.get("weights"), Weights):
             settings["weights"] = asdict(settings["weights"])  # saved models hold plain values
         if chosen.n_latent_w is None:
@@ -361,7 +359,7 @@ class DisentangledModel(StoredModel):
             logger.info(f"{self.adata.n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
-        with training_only(self.module, self.trainable_):
+        with training_only(self.module, self.trainable_), quiet():
             super().train(
                 max_epochs=max_epochs,
                 batch_size=int(batch_size),

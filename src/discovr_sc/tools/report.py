@@ -16,6 +16,7 @@ from discovr_sc import metrics
 from discovr_sc.model.conditions import conditions_of
 from discovr_sc.tools.composition import composition_rows
 from discovr_sc.tools.draws import seeded
+from discovr_sc.tools.progress import shown
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface
@@ -86,26 +87,28 @@ def disentanglement_report(
         means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
         samples = {latent: model.get_latent_representation(kind=latent, use_mean=False) for latent in model.latents}
 
-    rows: list[dict[str, Any]] = []
+    # Generators, which work when their turn comes, so that a bar can tell how far the report is.
+    work: list[tuple[dict[str, str], Iterator[dict[str, Any]]]] = []
     for split, train, cells in splits:
         for key, (y, kept) in labels.items():
             of_split = np.intersect1d(cells, kept)
             to_fit_on = None if train is None else np.intersect1d(train, kept)
             for latent, x in means.items():
                 place = {"split": split, "latent": latent, "of": key}
-                rows += [place | row for row in _probe_rows(x, y, to_fit_on, of_split, probes, seed)]
-                rows += [place | row for row in _cluster_rows(x[of_split], y[of_split], seed)]
+                work.append((place, _probe_rows(x, y, to_fit_on, of_split, probes, seed)))
+                work.append((place, _cluster_rows(x[of_split], y[of_split], seed)))
             if key == model.condition_key and "w" in samples:
                 place = {"split": split, "latent": "zw", "of": key}
                 w, z = samples["w"][of_split], samples["z"][of_split]
-                rows += [place | row for row in _information_rows(w, z, y[of_split], estimators, seed)]
-    rows += _composition_rows(model, means["z"], columns[model.condition_key], cell_type_key, seed)
+                work.append((place, _information_rows(w, z, y[of_split], estimators, seed)))
+    work.append(({}, _composition_rows(model, means["z"], columns[model.condition_key], cell_type_key, seed)))
+    rows = [place | row for place, found in shown(work, "Report") for row in found]
     return pd.DataFrame(rows + list(_fresh_probe_rows(model)), columns=COLUMNS)
 
 
 def _composition_rows(
     model: ModelInterface, z: np.ndarray, conditions: pd.Series, cell_type_key: str | None, seed: int
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """What z tells within cell types, on held-out cells where there are any, else on a part of the training cells."""
     cell_type_key = cell_type_key or model.get_setup_arg("cell_type_key")
     known = conditions.notna().to_numpy()
@@ -120,7 +123,7 @@ def _composition_rows(
         train = np.random.default_rng(seed).random(len(known)) < 0.7
     place = {"split": split, "latent": "z", "of": model.condition_key}
     found = composition_rows(z[known], conditions.astype(str).to_numpy()[known], types, train[known], seed)
-    return [place | row for row in found]
+    yield from (place | row for row in found)
 
 
 def _fresh_probe_rows(model: ModelInterface) -> Iterator[dict[str, Any]]:
