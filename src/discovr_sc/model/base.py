@@ -31,7 +31,7 @@ from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
-from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
+from discovr_sc.tools import counterfactual, differential, effects, latents, page, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 from discovr_sc.train.runner import quiet
 
@@ -64,6 +64,7 @@ class DisentangledModel(StoredModel):
     get_marginal_ll = reconstruction.get_marginal_ll
     get_latent_library_size = reconstruction.get_latent_library_size
     disentanglement_report = report.disentanglement_report
+    report = page.report
     predict_counterfactual = counterfactual.predict_counterfactual
     differential_expression = differential.differential_expression
     get_condition_effect = effects.get_condition_effect

@@ -106,6 +106,30 @@ def disentanglement_report(
     return pd.DataFrame(rows + list(_fresh_probe_rows(model)), columns=COLUMNS)
 
 
+def judged_split(table: pd.DataFrame) -> str:
+    """The cells that a report judges a model by: those held out, where there are any."""
+    return "held-out" if "held-out" in set(table["split"]) else "train"
+
+
+def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of a report to look at first, of held-out cells where there are any, and what they come to."""
+    split = judged_split(table)
+    rows = table[(table["split"] == split) & table["metric"].isin(["probe_best", "kmeans_nmi"])]
+    condition = table["of"].iloc[0]
+    best = rows[(rows["of"] == condition) & (rows["metric"] == "probe_best")].set_index("latent")
+    if best.empty:
+        return rows, ""
+    chance = best["null_high"].max()
+    told = {"w": ", which is told it,"}
+    found = ", ".join(f"from {latent}{told.get(latent, '')} at {value:.3f}" for latent, value in best["value"].items())
+    text = f"{condition!r} is read {found} (balanced accuracy, {split} cells; chance reaches {chance:.3f})."
+    if "w" in best.index and best.loc["w", "value"] < (1 + chance) / 2:
+        text += " w hardly tells the condition: train for more epochs."
+    if best.loc["z", "value"] > chance + 0.1:
+        text += " z tells the condition: see 'Weights, the report, and leakage' in the docs."
+    return rows, text
+
+
 def _composition_rows(
     model: ModelInterface, z: np.ndarray, conditions: pd.Series, cell_type_key: str | None, seed: int
 ) -> Iterator[dict[str, Any]]:
