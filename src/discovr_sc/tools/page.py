@@ -35,9 +35,9 @@ PACKAGES = ("discovr_sc", "scvi-tools", "torch", "lightning", "anndata", "scanpy
 
 #: Names of rows, as a reader understands them.
 COMPOSITION = {
-    "composition_floor": "The condition, read from the cell type (or cluster) alone: z should not fall below this",
-    "leak_within_types": "The condition, read from z within cell types (chance is best)",
-    "type_transfer": "Cell types of one condition, recognised by the other conditions' cells (1 is best)",
+    "composition_floor": "Reading the condition from the cell type (or cluster) alone: a z that keeps types gives this",
+    "leak_within_types": "Reading the condition from z within cell types (0.5 is chance, and best)",
+    "type_transfer": "Naming a cell's type by its neighbours in another condition (1 is best)",
 }
 HEALTH = {
     "adversary_accuracy": "Share of cells whose condition the adversary names",
@@ -52,7 +52,7 @@ STYLE = """
 .discovr-report h1{font-size:1.6rem;margin:.2rem 0}.discovr-report h2{font-size:1.2rem;margin:2rem 0 .5rem}
 .discovr-report .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(20rem,100%),1fr));gap:1rem}
 .discovr-report figure{margin:0}.discovr-report img{max-width:100%;height:auto}
-.discovr-report .wide{overflow-x:auto}.discovr-report table{border-collapse:collapse;font-size:.9rem}
+.discovr-report .wide{overflow-x:auto;margin-bottom:1rem}.discovr-report table{border-collapse:collapse;font-size:.9rem}
 .discovr-report td,.discovr-report th{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid #d8dee4}
 .discovr-report .verdict{border-left:4px solid #0969da;padding:.4rem .8rem;background:#f0f6fc}
 .discovr-report .warning{border-left:4px solid #bf8700;padding:.4rem .8rem;background:#fff8e5;margin:.5rem 0}
@@ -186,14 +186,15 @@ def _umaps(model: ModelInterface, cell_type_key: str | None, n_cells: int, seed:
     # Colours of earlier plots are kept.
     colors = {f"{key}_colors": adata.uns[f"{key}_colors"] for key in columns if f"{key}_colors" in adata.uns}
     yield '<div class="grid">'
-    for base, latent in bases.items():
-        drawn = AnnData(
-            obs=adata.obs.iloc[rows][columns].copy(), obsm={base: pl.to_plane(latent, seed=seed)}, uns=colors
-        )
-        for column in columns:
-            axes = pl.latents(drawn, column, bases=base, show=False)
-            axes[0, 0].set(title=f"{titles[base]}\ncoloured by {column}", xlabel="UMAP 1", ylabel="UMAP 2")
-            yield _picture(axes[0, 0], f"{titles[base]}, coloured by {column}")
+    planes = {base: pl.to_plane(latent, seed=seed) for base, latent in bases.items()}
+    drawn = AnnData(obs=adata.obs.iloc[rows][columns].copy(), obsm=planes, uns=colors)
+    for column in columns:
+        for base, latent in bases.items():
+            ax = pl.latents(drawn, column, bases=base, show=False)[0, 0]
+            ax.set_title(f"{titles[base]}\ncoloured by {column}")
+            if latent.shape[1] != 2:
+                ax.set(xlabel="UMAP 1", ylabel="UMAP 2")
+            yield _picture(ax, f"{titles[base]}, coloured by {column}")
     yield "</div><p>A good z mixes the conditions and keeps cell types apart. A good w separates the conditions.</p>"
 
 

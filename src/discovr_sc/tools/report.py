@@ -120,13 +120,14 @@ def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if best.empty:
         return rows, ""
     chance = best["null_high"].max()
-    told = {"w": ", which is told it,"}
-    found = ", ".join(f"from {latent}{told.get(latent, '')} at {value:.3f}" for latent, value in best["value"].items())
-    text = f"{condition!r} is read {found} (balanced accuracy, {split} cells; chance reaches {chance:.3f})."
+    seen = {"w": " (w is given the condition)"}
+    found = " and ".join(f"{value:.3f} from {latent}{seen.get(latent, '')}" for latent, value in best["value"].items())
+    text = f"A classifier reads {condition!r} with balanced accuracy {found}, on {split} cells."
+    text += f" Chance reaches {chance:.3f}."
     if "w" in best.index and best.loc["w", "value"] < (1 + chance) / 2:
-        text += " w hardly tells the condition: train for more epochs."
+        text += " w hardly separates the conditions: train longer."
     if best.loc["z", "value"] > chance + 0.1:
-        text += " z tells the condition: see 'Weights, the report, and leakage' in the docs."
+        text += " z reveals the condition: see 'Weights, the report, and leakage' in the docs."
     return rows, text
 
 
