@@ -174,7 +174,7 @@ def _run_reproduce(*, study: str, preset: str | None = None, **settings) -> None
 
 
 def _add_bench(commands: argparse._SubParsersAction) -> None:
-    about = "speed and memory beside scVI, its kin and a bare loop, and as cells and genes grow"
+    about = "speed and memory against scVI, related models and a bare loop, and as cells and genes grow"
     parser = _add_command(commands, "bench", _run_bench, about)
     parser.add_argument("--out", help="folder of the table (default: docs/results)")
     parser.add_argument("--rounds", type=int, help="epochs of each model, in turn (default: 3)")

@@ -305,12 +305,12 @@ class DisentangledModel(StoredModel):
         Parameters
         ----------
         max_epochs
-            Passes over the training cells; by default as many as show the model some 500,000 cells, from 10 to 400.
+            Passes over the training cells; by default 10 to 400, so that the model sees some 500,000 cells in total.
         batch_size
             Cells per step.
         early_stopping
-            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs. Where there is an
-            adversary, its term is left out: it is low whenever the adversary happens to be weak.
+            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs. The adversary's term is
+            left out of that loss: it is low whenever the adversary happens to be weak.
         balance_conditions
             Draw training cells so that an epoch has as many cells of each condition, for conditions of unequal sizes.
             p(y), in the model, stays at the conditions' shares of the data.

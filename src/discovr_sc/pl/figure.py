@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox, BboxBase
 
 AxesOrArray = TypeVar("AxesOrArray", Axes, np.ndarray)
 
@@ -38,22 +39,26 @@ def label_points(ax: Axes, names: Iterable[str], x: Iterable[float], y: Iterable
     values = np.column_stack([np.asarray(list(x), float), np.asarray(list(y), float)])
     if not len(values):
         return
-    figure = ax.get_figure(root=True)
+    figure = cast(Figure, ax.get_figure(root=True))
     figure.draw_without_rendering()  # sets limits and layout, which places depend on
     points, pixels = ax.transData.transform(values), figure.dpi / 72
-    taken = [Bbox.from_bounds(*(point - 3 * pixels), 6 * pixels, 6 * pixels) for point in points]
+    taken = [_box(point, np.full(2, 6 * pixels)) for point in points]
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
     line = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 1}
     for name, value, point in zip(names, values, points, strict=True):
-        centred = {"ha": "center", "va": "center", "fontsize": 7}
-        text = ax.text(*value, str(name), **centred)
+        text = ax.text(value[0], value[1], str(name), **look)
         size = np.array(text.get_window_extent().size) + 2 * pixels
         text.remove()
-        boxes = [Bbox.from_bounds(*(point + move - size / 2), *size) for move in _moves(size, pixels)]
+        boxes = [_box(point + move, size) for move in _moves(size, pixels)]
         free = [box for box in boxes if _within(box, ax.bbox) and not any(box.overlaps(other) for other in taken)]
         box = (free or boxes)[0]
         taken.append(box)
-        offset = ((box.min + box.max) / 2 - point) / pixels
-        ax.annotate(str(name), value, offset, textcoords="offset points", arrowprops=line, **centred)
+        offset = (np.array([box.x0 + box.x1, box.y0 + box.y1]) / 2 - point) / pixels
+        ax.annotate(str(name), tuple(value), tuple(offset), textcoords="offset points", arrowprops=line, **look)
+
+
+def _box(middle: np.ndarray, size: np.ndarray) -> Bbox:
+    return Bbox([middle - size / 2, middle + size / 2])
 
 
 def _moves(size: np.ndarray, pixels: float) -> Iterator[np.ndarray]:
@@ -64,5 +69,5 @@ def _moves(size: np.ndarray, pixels: float) -> Iterator[np.ndarray]:
             yield direction * (size / 2 + distance * pixels)
 
 
-def _within(box: Bbox, outer: Bbox) -> bool:
-    return bool((box.min >= outer.min).all() and (box.max <= outer.max).all())
+def _within(box: BboxBase, outer: BboxBase) -> bool:
+    return box.x0 >= outer.x0 and box.x1 <= outer.x1 and box.y0 >= outer.y0 and box.y1 <= outer.y1

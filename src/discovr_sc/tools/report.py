@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MIN_CELLS = 5
 
 #: A fresh probe looks at so many cells at most, and at so many principal components: with more genes than cells it
-#: would learn noise by heart.
+#: would memorise noise.
 PROBED_CELLS, PROBED_COMPONENTS = 5000, 50
 
 #: In the history, before the name of the place that a fresh probe looked at.
@@ -45,8 +45,8 @@ def disentanglement_report(
     """How well z and w separate the condition from the rest, on the training cells and on held-out ones.
 
     Probes, clusterings and silhouettes look at posterior means, mutual informations at one posterior sample.
-    Held-out cells are those that neither the model nor the probe was fitted on. w is told the condition of each cell;
-    :meth:`predict_condition` shows what can be said of cells whose condition is not told.
+    Held-out cells are those that neither the model nor the probe was fitted on. The encoder of w sees each cell's
+    condition; :meth:`predict_condition` shows how well cells of hidden condition are recognised.
 
     Parameters
     ----------
@@ -165,9 +165,9 @@ def _fresh_probe_rows(model: ModelInterface) -> Iterator[dict[str, Any]]:
 def fresh_probes(model: ModelInterface, seed: int = 0) -> dict[str, float]:
     """Balanced accuracy of a linear probe at every place where the adversary looked, after a training.
 
-    An adversary that has given up reads nothing, and so does one that has won; a classifier that starts afresh tells
-    the two apart. It looks at validation cells or, where there are none, at training cells, some of which it is fitted
-    on and the others scored on. There is none for a model without adversary, or where a split has too few cells.
+    An adversary reads nothing if the condition is gone, and also if the adversary has failed. A classifier that starts
+    afresh tells the two apart. It looks at validation cells or, where there are none, at training cells: it is fitted
+    on some of them and scored on the others. A model without adversary, or with too few cells, has none.
     """
     module = model.module
     cells = model.train_indices if _is_empty(model.validation_indices) else model.validation_indices
