@@ -6,6 +6,7 @@ that has them. ``tests/test_scvi_names.py`` checks that the installed scvi-tools
 which is not listed. So look here first when an upgrade of scvi-tools breaks something.
 """
 
+import rich.pretty  # noqa: F401  scvi-tools' view_anndata_setup calls it, and rich 15 does not import it by itself
 from scvi.data._utils import _get_adata_minify_type as minify_type
 from scvi.model._utils import _get_batch_code_from_category as batch_codes
 from scvi.model._utils import parse_device_args
@@ -51,7 +52,6 @@ CALLED = {
         "_get_most_recent_anndata_manager",
         "_get_setup_method_args",
         "_get_user_attributes",
-        "_model_summary_string",
     ),
     "scvi.model.base.BaseMinifiedModeModelClass": ("_get_fields_for_adata_minification",),
     "scvi.data.fields.CategoricalObsField": ("_original_attr_key",),

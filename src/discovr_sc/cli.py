@@ -1,6 +1,7 @@
 """The command line: thin over the package, which each command imports when it runs."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Sequence
 
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     settings = vars(parser.parse_args(argv))
     settings["command"] = " ".join(["discovr-sc", *argv])
+    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)  # it tells every seed
     try:
         settings.pop("run")(**settings)
     except Exception as error:
@@ -76,9 +78,12 @@ def _run_fit(*, command: str, data: str, out: str, condition_key: list[str], **s
 
 
 def _add_report(commands: argparse._SubParsersAction) -> None:
-    parser = _add_command(commands, "report", _run_report, "how well a fitted model separates: a table and pictures")
+    parser = _add_command(commands, "report", _run_report, "how well a fitted model separates: one HTML page, a table")
     parser.add_argument("model", help="folder that discovr-sc fit wrote")
     parser.add_argument("--cell-type-key", help="column of obs with what conditions share, such as the cell type")
+    parser.add_argument("--target", help="condition whose genes to list by cell type (default: the second of two)")
+    parser.add_argument("--reference", help="condition to compare the target with (default: the first of two)")
+    parser.add_argument("--replicate-key", help="column of obs with replicates, such as donors, to test genes over")
     parser.add_argument("--probes", nargs="+", help="linear, knn, boosting, mlp (default: linear knn)")
     parser.add_argument("--seed", type=int)
 
@@ -87,12 +92,13 @@ def _run_report(*, command: str, model: str, **settings) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from discovr_sc.fit import headline, report
+    from discovr_sc.fit import report
+    from discovr_sc.tools.report import headline
 
     table = report(model, **settings)
     rows, text = headline(table)
     print(f"{rows.round(3).to_string(index=False)}\n{text}")
-    print(f"Wrote report.csv (all {len(table)} rows), history.png and disentanglement.png to {model}")
+    print(f"Wrote report.html, report.csv (all {len(table)} rows), history.png and disentanglement.png to {model}")
 
 
 def _add_convert(commands: argparse._SubParsersAction) -> None:
@@ -168,7 +174,7 @@ def _run_reproduce(*, study: str, preset: str | None = None, **settings) -> None
 
 
 def _add_bench(commands: argparse._SubParsersAction) -> None:
-    about = "speed and memory beside scVI, its kin and a bare loop, and as cells and genes grow"
+    about = "speed and memory against scVI, related models and a bare loop, and as cells and genes grow"
     parser = _add_command(commands, "bench", _run_bench, about)
     parser.add_argument("--out", help="folder of the table (default: docs/results)")
     parser.add_argument("--rounds", type=int, help="epochs of each model, in turn (default: 3)")

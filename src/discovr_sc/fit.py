@@ -15,10 +15,12 @@ from discovr_sc.errors import InputError
 from discovr_sc.model import __all__ as MODELS
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.model.checks import check_columns, find_data
+from discovr_sc.tools.page import PROBES
+from discovr_sc.tools.report import judged_split
 from discovr_sc.train.checkpoints import EpochCheckpoint, job_of
 
 #: What :func:`report` writes.
-REPORT_FILES = ("report.csv", "history.png", "disentanglement.png")
+REPORT_FILES = ("report.csv", "report.html", "history.png", "disentanglement.png")
 #: File with the state of an unfinished training.
 CHECKPOINT = "checkpoint.ckpt"
 
@@ -108,11 +110,11 @@ def fit(
 
 
 def report(
-    folder: str | Path, *, cell_type_key: str | None = None, probes: Sequence[str] = ("linear", "knn"), seed: int = 0
+    folder: str | Path, *, cell_type_key: str | None = None, probes: Sequence[str] = PROBES, seed: int = 0, **page
 ) -> pd.DataFrame:
-    """Write to the folder of a model that :func:`fit` saved its report and pictures, and return the report.
+    """Write to the folder of a model that :func:`fit` saved its report and pictures, and return the report's table.
 
-    The files are those of ``REPORT_FILES``; for the arguments see :meth:`DISCOVR.disentanglement_report`.
+    The files are those of ``REPORT_FILES``; for the arguments see :meth:`DISCOVR.report`.
     """
     from discovr_sc import pl
 
@@ -120,32 +122,12 @@ def report(
     model = load(folder)
     if cell_type_key is not None:
         check_columns(model.adata, [cell_type_key], "cell_type_key")
-    table = model.disentanglement_report(cell_type_key, probes=probes, seed=seed)
-    of_table, of_history, of_probes = (folder / name for name in REPORT_FILES)
+    of_table, of_page, of_history, of_probes = (folder / name for name in REPORT_FILES)
+    table = model.report(of_page, cell_type_key=cell_type_key, probes=probes, seed=seed, **page).table
     table.to_csv(of_table, index=False)
     pl.history(model, show=False, save=of_history)
-    splits = list(table["split"].unique())
-    pl.disentanglement(table, split="held-out" if "held-out" in splits else splits[0], show=False, save=of_probes)
+    pl.disentanglement(table, split=judged_split(table), show=False, save=of_probes)
     return table
-
-
-def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows of a report to look at first, of held-out cells where there are any, and what they come to."""
-    split = "held-out" if "held-out" in set(table["split"]) else "train"
-    rows = table[(table["split"] == split) & table["metric"].isin(["probe_best", "kmeans_nmi"])]
-    condition = table["of"].iloc[0]
-    best = rows[(rows["of"] == condition) & (rows["metric"] == "probe_best")].set_index("latent")
-    if best.empty:
-        return rows, ""
-    chance = best["null_high"].max()
-    told = {"w": ", which is told it,"}
-    found = ", ".join(f"from {latent}{told.get(latent, '')} at {value:.3f}" for latent, value in best["value"].items())
-    text = f"{condition!r} is read {found} (balanced accuracy, {split} cells; chance reaches {chance:.3f})."
-    if "w" in best.index and best.loc["w", "value"] < (1 + chance) / 2:
-        text += " w hardly tells the condition: train longer (by default few cells have many epochs)."
-    if best.loc["z", "value"] > chance + 0.1:
-        text += " z tells the condition: see 'Weights, the report, and leakage' in the docs."
-    return rows, text
 
 
 def load(folder: str | Path) -> DisentangledModel:

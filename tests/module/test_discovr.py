@@ -12,10 +12,11 @@ from torch import nn
 from torch.distributions import Normal
 
 from discovr_sc import Weights
-from discovr_sc.module import DISCOVRModule
+from discovr_sc.module import DISCOVRModule, evidence
 from discovr_sc.module.adversary import adversary_loss
 from discovr_sc.module.alignment import dependence, mmd
 from discovr_sc.module.evidence import Given, shares
+from discovr_sc.module.noise import KEY
 from discovr_sc.settings import DISCOVRSettings
 
 
@@ -54,7 +55,7 @@ def linear_gaussian(*, a=0.8, b=1.3, noise=0.6, condition_means=(0.5, -0.4)):
     """x = a z + b w + noise, z ~ N(0, 1), w ~ N(mu_y, 1), with deliberately wrong posteriors."""
     module = DISCOVRModule(
         (1,),
-        2,
+        len(condition_means),
         DISCOVRSettings(
             n_latent_z=1, n_latent_w=1, likelihood="gaussian", noise_scale=noise, prior="condition-mean", n_hidden=4
         ),
@@ -243,6 +244,25 @@ def test_conditions_share_their_noise_and_the_answer_repeats():
     torch.testing.assert_close(difference, exact_difference, atol=0.35, rtol=0)
     equal = linear_gaussian(condition_means=(0.3, 0.3)).log_joint(batch_of(x, np.full(7, -1)))
     torch.testing.assert_close(equal[:, 0], equal[:, 1])
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_many_conditions_are_screened_and_the_answer_is_that_of_all_samples(with_keys, monkeypatch):
+    """A condition that is ruled out has no probability; the others have the estimate that they had."""
+    means = (0.5, -0.4, 0.1, 30.0, -30.0, 0.3)
+    module = linear_gaussian(condition_means=means)
+    module.z_encoder.scale = module.w_encoder.scale = 1.0
+    batch = batch_of(np.linspace(-2, 2, 7).reshape(-1, 1), np.full(7, -1)) | {KEY: torch.arange(7)}
+    asked = batch if with_keys else {key: value for key, value in batch.items() if key != KEY}
+    screened = module.log_joint(asked)
+    monkeypatch.setattr(evidence, "SCREENED_FROM", len(means) + 1)
+    full = module.log_joint(batch)
+    likely = full.softmax(-1) > 1e-6
+    assert not likely[:, [3, 4]].any() and likely[:, [0, 1, 2, 5]].all()
+    torch.testing.assert_close(screened[likely], full[likely])
+    torch.testing.assert_close(screened.softmax(-1), full.softmax(-1))
+    few = module.log_joint(batch, n_mc_samples=evidence.SCREENING_SAMPLES)
+    torch.testing.assert_close(screened[:, 3], few[:, 3])
 
 
 def test_narrow_posteriors_do_not_mislead_the_marginal_likelihood():

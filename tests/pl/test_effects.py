@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from anndata import AnnData
 
-from discovr_sc import DISCOVR, data, metrics, pl
+from discovr_sc import DISCOVR, data, pl
 
 matplotlib.use("Agg")
 
@@ -102,27 +100,3 @@ def test_condition_effect_is_a_volcano_of_one_group(model, tmp_path):
         pl.condition_effect(table)
     with pytest.raises(ValueError, match="group='x' is not in the table"):
         pl.condition_effect(table, group="x")
-
-
-def test_a_perfect_prediction_without_noise_lies_on_the_diagonal():
-    rates = np.random.default_rng(0).dirichlet(np.full(200, 0.3), size=3)[np.arange(3000) % 3]
-    counts = np.random.default_rng(1).poisson(1500 * rates)
-    ax = pl.counterfactual(AnnData(rates), AnnData(counts.astype(np.float32)), show=False)
-    assert float(ax.get_title().split()[-1]) > 0.99
-    plt.close(ax.figure)
-
-
-def test_counterfactual_shows_gene_means_and_their_agreement(model, tmp_path):
-    cells = model.adata
-    real = cells[(cells.obs["condition"] != "control").to_numpy()]
-    predicted = model.predict_counterfactual(target="treated_1")
-    _, ax = plt.subplots()
-    assert pl.counterfactual(predicted, real, ax=ax, save=tmp_path / "c.png") is ax
-    counts = real.X.toarray()
-    means = np.log1p(1e4 * (counts / counts.sum(1, keepdims=True)).mean(0))
-    np.testing.assert_allclose(ax.collections[0].get_offsets()[:, 0], means, rtol=1e-6)
-    score = metrics.mean_score([np.log1p(1e4 * predicted.X.mean(0))], [means])
-    assert f"R2 {score.r2:.3f}" in ax.get_title()
-    assert is_picture(tmp_path / "c.png")
-    with pytest.raises(ValueError, match="different genes"):
-        pl.counterfactual(predicted[:, :5], real)

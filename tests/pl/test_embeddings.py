@@ -46,5 +46,5 @@ def test_missing_latents_and_columns_raise(counts):
     with pytest.raises(KeyError, match="'X_discovr_z' is not in adata.obsm"):
         pl.latents(counts, "condition")
     counts.obsm["X_discovr_z"] = np.zeros((120, 2))
-    with pytest.raises(KeyError, match="color 'mood' is not a column"):
+    with pytest.raises(KeyError, match="color 'mood' is neither a column of adata.obs"):
         pl.latents(counts, "mood", bases=["X_discovr_z"])

@@ -118,7 +118,7 @@ def test_a_dead_adversary_is_warned_of_once_and_a_living_one_is_not(counts, plac
     killed = place if place != "both" else "latent"
     kill(model.module.adversary.classifiers[killed])
     (message,) = heard(model, plan_kwargs={"adversary_lr": 1e-9, "weight_decay": 0.0})
-    assert message.startswith(f"The adversary does not work since epoch 1: that on the {killed} is dead")
+    assert message.startswith(f"The adversary has not worked since epoch 1: that on the {killed} is dead")
     assert "classifier_batch_norm=True" in message and "adversary_trains='encoder'" in message
     assert (model.history_["adversary_living_units_train"].to_numpy(dtype=float)[-3:] == 0).all()
 

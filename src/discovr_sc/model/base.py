@@ -25,15 +25,17 @@ from discovr_sc.errors import InputError
 from discovr_sc.model import on_disk
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
+from discovr_sc.model.description import describe
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
 from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import Weights, default_epochs, paper_plan, paper_settings
-from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
+from discovr_sc.tools import counterfactual, differential, effects, latents, page, query_data, reconstruction, report
 from discovr_sc.tools.counterfactual_check import compare_effects
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
+from discovr_sc.train.runner import quiet
 
 #: Shown as scvi-tools shows its own messages.
 logger = logging.getLogger("scvi").getChild("discovr_sc")
@@ -64,6 +66,7 @@ class DisentangledModel(StoredModel):
     get_marginal_ll = reconstruction.get_marginal_ll
     get_latent_library_size = reconstruction.get_latent_library_size
     disentanglement_report = report.disentanglement_report
+    report = page.report
     predict_counterfactual = counterfactual.predict_counterfactual
     compare_effects = compare_effects
     differential_expression = differential.differential_expression
@@ -71,6 +74,7 @@ class DisentangledModel(StoredModel):
     load_query_data = classmethod(query_data.load_query_data)
     prepare_query_anndata = staticmethod(query_data.prepare_query_anndata)
     add_condition = query_data.add_condition
+    __repr__ = describe
 
     def get_elbo(self, *args, **kwargs):
         """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell.
@@ -263,11 +267,6 @@ class DisentangledModel(StoredModel):
         if adata is not None:
             self.check_values(adata)
             self.check_own_data()
-        self._model_summary_string = (
-            f"{type(self).__name__} of {self.summary_stats.n_labels} conditions "
-            f"({', '.join(map(str, self.conditions))}) with "
-            + ", ".join(f"{name}={value!r}" for name, value in vars(self.module.settings).items())
-        )
         if isinstance(settings.get("weights"), Weights):
             settings["weights"] = asdict(settings["weights"])  # saved models hold plain values
         if chosen.n_latent_w is None:
@@ -311,12 +310,12 @@ class DisentangledModel(StoredModel):
         Parameters
         ----------
         max_epochs
-            Passes over the training cells; by default as many as show the model some 500,000 cells, from 10 to 400.
+            Passes over the training cells; by default 10 to 400, so that the model sees some 500,000 cells in total.
         batch_size
             Cells per step.
         early_stopping
-            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs. Where there is an
-            adversary, its term is left out: it is low whenever the adversary happens to be weak.
+            Stop when the validation loss has not fallen for ``early_stopping_patience`` epochs. The adversary's term is
+            left out of that loss: it is low whenever the adversary happens to be weak.
         balance_conditions
             Draw training cells so that an epoch has as many cells of each condition, for conditions of unequal sizes.
             p(y), in the model, stays at the conditions' shares of the data.
@@ -370,7 +369,7 @@ class DisentangledModel(StoredModel):
             logger.info(f"{n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
-        with training_only(self.module, self.trainable_):
+        with training_only(self.module, self.trainable_), quiet():
             super().train(
                 max_epochs=max_epochs,
                 batch_size=int(batch_size),

@@ -14,7 +14,7 @@ from torch.distributions import Categorical, Normal
 
 from discovr_sc.module.gaussians import log_prob, widened
 from discovr_sc.module.likelihoods import Likelihood
-from discovr_sc.module.noise import CONDITIONS, EVIDENCE, CellNoise, noise_of
+from discovr_sc.module.noise import CONDITIONS, EVIDENCE, KEY, CellNoise, noise_of
 
 #: Entry of a mini-batch, and of scvi-tools' registry, with the cell types.
 CELL_TYPE_SLOT = "cell_type"
@@ -25,6 +25,10 @@ _MAX_FLOATS_PER_PASS = 2e7
 #: Importance samples come in equal shares from Gaussians so many times as wide as the posteriors. Posteriors trained
 #: with weights of the KL terms below 1 are too narrow to be the only proposal: the estimate of p(x) would be too low.
 SPREADS = (1.0, 2.0)
+
+#: From so many conditions on, a few samples first tell which conditions a cell may have: those whose log-probability is
+#: less than a margin, in nats, below the best. Only these get all of the samples.
+SCREENED_FROM, SCREENING_SAMPLES, SCREENING_MARGIN = 5, 8, 20.0
 
 
 class Given(NamedTuple):
@@ -79,25 +83,39 @@ class EvidenceMixin:
         """Log p(x, y = k), ``(n, K)``, by importance sampling from the posteriors.
 
         All conditions share their noise, so that what they are compared by is the condition and not the draw; and the
-        noise has a seed of its own, so that the same cells give the same answer.
+        noise has a seed of its own, so that the same cells give the same answer. Of many conditions, those that a few
+        samples rule out keep the estimate of these few.
         """
+        if self.n_conditions < SCREENED_FROM or n_mc_samples <= 2 * SCREENING_SAMPLES:
+            columns = [self._log_px(tensors, k, n_mc_samples, seed) for k in range(self.n_conditions)]
+            return torch.stack(columns, dim=-1) + self.condition_probs.log()
+        if KEY not in tensors:
+            # Noise that belongs to cells is the same when only some of them are looked at again.
+            places = torch.arange(len(tensors[REGISTRY_KEYS.X_KEY])) + (seed << 32)
+            tensors = tensors | {KEY: places.to(self.condition_probs.device)}
+        columns = [self._log_px(tensors, k, SCREENING_SAMPLES, seed) for k in range(self.n_conditions)]
+        log_joint = torch.stack(columns, dim=-1) + self.condition_probs.log()
+        likely = log_joint > log_joint.max(dim=-1, keepdim=True).values - SCREENING_MARGIN
+        for k, cells in enumerate(likely.unbind(-1)):
+            if cells.any():
+                log_px = self._log_px(take(tensors, cells), k, n_mc_samples, seed)
+                log_joint[cells, k] = log_px + self.condition_probs[k].log()
+        return log_joint
+
+    def _log_px(self, tensors: dict[str, Tensor], k: int, n_mc_samples: int, seed: int) -> Tensor:
+        """Log p(x | y = k), ``(n,)``."""
         x, given = self.data(tensors), self.given(tensors)
-        n = len(x)
-        columns = []
-        for k in range(self.n_conditions):
-            y = torch.full((n,), k, device=x.device)
-            generator = torch.Generator(x.device).manual_seed(seed)
-            log_weights: list[Tensor] = []
-            for spread, size in self._passes(n, n_mc_samples):
-                noise = noise_of(tensors, EVIDENCE, first_sample=sum(map(len, log_weights))) or generator
-                log_weights.append(
-                    self._log_importance_weights(
-                        x, y, given, n_samples=size, generator=noise, spread=spread, shares=shares(n_mc_samples)
-                    )
+        y = torch.full((len(x),), k, device=x.device)
+        generator = torch.Generator(x.device).manual_seed(seed)
+        log_weights: list[Tensor] = []
+        for spread, size in self._passes(len(x), n_mc_samples):
+            noise = noise_of(tensors, EVIDENCE, first_sample=sum(map(len, log_weights))) or generator
+            log_weights.append(
+                self._log_importance_weights(
+                    x, y, given, n_samples=size, generator=noise, spread=spread, shares=shares(n_mc_samples)
                 )
-            log_px = torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
-            columns.append(log_px + self.condition_probs[k].log())
-        return torch.stack(columns, dim=-1)
+            )
+        return torch.logsumexp(torch.cat(log_weights), dim=0) - math.log(n_mc_samples)
 
     @torch.inference_mode()
     def marginal_ll(

@@ -8,8 +8,6 @@ import pandas as pd
 from anndata import AnnData
 from matplotlib.axes import Axes
 
-from discovr_sc.data import log_counts
-from discovr_sc.metrics import mean_score
 from discovr_sc.pl.figure import finish, label_points, new_axes
 
 #: A p-value that a volcano can still show.
@@ -33,7 +31,8 @@ def gene_variance(
     n_labels
         Genes to name: those whose variance w restores most.
     ax, show, save
-        Where to draw; whether to show the figure, by default only where it is not saved; and a file to write it to.
+        Where to draw; whether to show the figure, by default only where it is not saved; and a file to write it to,
+        whose ending chooses the format. ``scanpy.set_figure_params(dpi_save=300)`` sets its resolution.
 
     Examples
     --------
@@ -53,12 +52,12 @@ def gene_variance(
     for name, color, size, label in looks:
         ax.scatter(table[f"mean_{name}"], table[f"variance_{name}"], s=size, color=color, label=label, linewidths=0)
     best = table.nlargest(n_labels, "variance_restored")
-    label_points(ax, best.index, best["mean_full"], best["variance_full"])
     # A line for each gene, from z alone to z and w.
     ends = [best[[f"{moment}_marginal", f"{moment}_full"]].to_numpy().T for moment in ("mean", "variance")]
     ax.plot(*ends, color="0.4", linewidth=0.6, zorder=0)
     ax.set(xlabel="mean over cells, log(1 + counts per 10,000)", ylabel="variance over cells")
     ax.legend(fontsize=8)
+    label_points(ax, best.index, best["mean_full"], best["variance_full"])
     return finish(ax, show, save)
 
 
@@ -132,52 +131,3 @@ def _label_column(ax: Axes, genes: pd.DataFrame) -> None:
         chosen = chosen.sort_values("x", ascending=False)
         for i, (name, x, y) in enumerate(chosen[["gene", "x", "y"]].itertuples(index=False)):
             ax.annotate(name, (x, y), (left, 0.9 - 0.065 * i), textcoords="axes fraction", ha=side, **look)
-
-
-def counterfactual(
-    predicted: AnnData,
-    real: AnnData,
-    *,
-    layer: str | None = None,
-    n_labels: int = 8,
-    ax: Axes | None = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Axes:
-    """Gene means of predicted cells against those of real ones, with R2.
-
-    Means are taken of counts per 10,000, and logarithms of the means: predicted expression is smooth, real counts are
-    noisy, and the mean of a logarithm hangs on the noise.
-
-    Parameters
-    ----------
-    predicted
-        From ``model.predict_counterfactual``.
-    real, layer
-        Real cells of the same genes, and their layer with the counts; ``X`` by default.
-    n_labels
-        Genes to name: those that are furthest from the diagonal.
-    ax, show, save
-        See :func:`gene_variance`.
-
-    Examples
-    --------
-    >>> pl.counterfactual(adata[:50], adata[50:], show=False).get_xlabel()
-    'real cells'
-    """
-    if list(predicted.var_names) != list(real.var_names):
-        raise ValueError("predicted and real have different genes; take real[:, predicted.var_names].")
-    cells = real.X if layer is None else real.layers[layer], predicted.X
-    x, y = (np.log1p(np.expm1(log_counts(counts)).mean(axis=0)) for counts in cells)
-    score = mean_score(y[None], x[None])
-    ax = new_axes(ax, (4.6, 4.4))
-    ax.scatter(x, y, s=8, color="C0", linewidths=0)
-    ax.axline((0, 0), slope=1, color="0.6", linewidth=0.8, zorder=0)
-    far = np.argsort(-np.abs(y - x))[:n_labels]
-    label_points(ax, predicted.var_names[far], x[far], y[far])
-    ax.set(
-        xlabel="real cells",
-        ylabel="predicted cells",
-        title=f"log(1 + mean counts per 10,000)\nR2 {score.r2:.3f}, determination {score.determination:.3f}",
-    )
-    return finish(ax, show, save)

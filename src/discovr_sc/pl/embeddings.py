@@ -5,6 +5,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
 from matplotlib.axes import Axes
@@ -28,7 +29,9 @@ def latents(
     Parameters
     ----------
     adata, color, bases
-        Cells, columns of ``obs``, and keys of ``obsm`` with the latents; those of two dimensions are shown as they are.
+        Cells, columns of ``obs`` or genes, and keys of ``obsm`` with the latents; those of two dimensions are shown as
+        they are. Columns have the colours of ``uns["<column>_colors"]``, where scanpy has put some; genes are shown as
+        log(1 + counts per 10,000) of ``X``.
     n_neighbors, seed
         Of the UMAP.
     ax
@@ -49,18 +52,27 @@ def latents(
         if key not in adata.obsm:
             raise KeyError(f"{key!r} is not in adata.obsm; it has {list(adata.obsm)}. Store the latent there first.")
     for key in color:
-        if key not in adata.obs:
-            raise KeyError(f"color {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+        if key not in adata.obs and key not in adata.var_names:
+            columns = list(adata.obs.columns)
+            raise KeyError(f"color {key!r} is neither a column of adata.obs, which has {columns}, nor a gene.")
     # Imported here because it takes seconds.
     import scanpy as sc
 
     axes = _panels(ax, len(bases), len(color))
     for row, key in zip(axes, bases, strict=True):
         drawing, axis_label = _to_two_dimensions(adata, key, n_neighbors, seed)
+        for gene in set(color) - set(adata.obs):
+            drawing.obs[gene] = _expression(adata, gene).loc[drawing.obs_names]
         for panel, column in zip(row, color, strict=True):
             sc.pl.embedding(drawing, "X_drawn", color=column, ax=panel, show=False, frameon=True)
             panel.set(title=f"{key} by {column}", xlabel=f"{axis_label} 1", ylabel=f"{axis_label} 2")
     return finish(axes, show, save)
+
+
+def _expression(adata: AnnData, gene: str) -> pd.Series:
+    """log(1 + counts per 10,000) of a gene."""
+    totals = np.maximum(np.asarray(adata.X.sum(axis=1)).ravel(), 1e-12)
+    return pd.Series(np.log1p(1e4 * adata.obs_vector(gene) / totals), index=adata.obs_names)
 
 
 def _panels(ax: Axes | np.ndarray | None, n_rows: int, n_columns: int) -> np.ndarray:
@@ -75,19 +87,41 @@ def _panels(ax: Axes | np.ndarray | None, n_rows: int, n_columns: int) -> np.nda
     return axes.reshape(n_rows, n_columns)
 
 
+def to_plane(latent: np.ndarray, *, n_neighbors: int = 15, seed: int = 0) -> np.ndarray:
+    """Two coordinates of every cell: a UMAP, or the latent itself where it has two dimensions.
+
+    Keep them in ``adata.obsm`` to draw them again, without waiting, with :func:`latents`.
+
+    Parameters
+    ----------
+    latent
+        Cells in rows.
+    n_neighbors, seed
+        Of the UMAP.
+
+    Examples
+    --------
+    >>> pl.to_plane(adata.X[:, :5].toarray()).shape
+    (200, 2)
+    """
+    latent = np.asarray(latent)
+    if latent.shape[1] == 2:
+        return latent
+    # numba, inside, would leave torch with another number of threads; umap takes seconds to import.
+    n_threads = torch.get_num_threads()
+    from umap import UMAP
+
+    plane = UMAP(n_neighbors=n_neighbors, random_state=seed, n_jobs=1).fit_transform(latent)
+    torch.set_num_threads(n_threads)
+    return plane
+
+
 def _to_two_dimensions(adata: AnnData, key: str, n_neighbors: int, seed: int) -> tuple[AnnData, str]:
     """A shuffled copy of the cells (so that none hides the others) with two coordinates, and the axes' name."""
     latent = np.asarray(adata.obsm[key])
-    drawing = AnnData(obs=adata.obs.copy(), obsm={"latent": latent})
-    if latent.shape[1] == 2:
-        drawing.obsm["X_drawn"], label = latent, key.removeprefix("X_")
-    else:
-        # numba, inside, would leave torch with another number of threads; umap takes seconds to import.
-        n_threads = torch.get_num_threads()
-        from umap import UMAP
-
-        umap = UMAP(n_neighbors=n_neighbors, random_state=seed, n_jobs=1)
-        drawing.obsm["X_drawn"], label = umap.fit_transform(latent), "UMAP"
-        torch.set_num_threads(n_threads)
+    label = key.removeprefix("X_") if latent.shape[1] == 2 else "UMAP"
+    plane = to_plane(latent, n_neighbors=n_neighbors, seed=seed)
+    colors = {name: value for name, value in adata.uns.items() if name.endswith("_colors")}
+    drawing = AnnData(obs=adata.obs.copy(), obsm={"X_drawn": plane}, uns=colors)
     order = np.random.default_rng(seed).permutation(drawing.n_obs)
     return drawing[order].copy(), label

@@ -45,8 +45,8 @@ def composition_rows(
     chance = 1 / len(np.unique(conditions))
     if not given and floor > chance + UNEQUAL:
         warnings.warn(
-            "Conditions differ in their composition, or z tells them apart: clusters of z tell the condition at "
-            f"{floor:.2f} (chance {chance:.2f}). Give cell types, if you have them, to this report and with "
+            "Conditions differ in their composition, or z reveals them: clusters of z predict the condition with "
+            f"accuracy {floor:.2f} (chance {chance:.2f}). If you have cell types, pass them to this report and to "
             "setup_anndata(..., cell_type_key=...).",
             UserWarning,
             stacklevel=settings.warnings_stacklevel,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from scvi.utils import unsupported_if_adata_minified
 
 from discovr_sc.model.checks import check_whole_number
 from discovr_sc.model.values import row_numbers
+from discovr_sc.tools.progress import shown
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import LatentKind, ModelInterface, Tensors
@@ -72,7 +74,7 @@ def get_latent_representation(
     parts: list[tuple[torch.Tensor, ...]] = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows are in beta
-        for tensors in dataloader:
+        for tensors in shown(dataloader, "Latents"):
             if by_moments:
                 moments = model.module.latent_moments(tensors, kind)
                 picked = [moments[latent] for latent in kind]  # [(mean, variance), ...]
@@ -105,7 +107,8 @@ def predict_condition(
     key
         Of several columns that make the condition, the one to predict; their combinations by default.
     n_samples
-        Importance samples for each condition.
+        Importance samples for each condition. Where there are many conditions, a few samples first rule out those that
+        cannot be the cell's; their probabilities, all but 0, come from these few.
     seed
         Of the samples: cells of the same name get the same probabilities, whichever others are asked about with them.
 
@@ -125,13 +128,17 @@ def predict_condition(
         )
     check_whole_number("n_samples", n_samples, at_least=1)
     adata = model.validate(adata)
+    rows = row_numbers(indices, adata.n_obs)
+    # As small as if all conditions were decoded at once, so that the bar moves.
+    n_passes = math.ceil(len(rows) / (batch_size or model.cells_per_pass(len(model.conditions))))
+    batches = model.batches(adata, rows, batch_size, n_samples=len(model.conditions), seed=seed)
     log_joint = [
         model.module.log_joint(tensors, n_mc_samples=n_samples).cpu()
-        for tensors in model.batches(adata, indices, batch_size, seed=seed)
+        for tensors in shown(batches, "Conditions", total=n_passes)
     ]
     probs = pd.DataFrame(
         torch.softmax(torch.cat(log_joint), dim=-1).numpy(),
-        index=adata.obs_names[row_numbers(indices, adata.n_obs)],
+        index=adata.obs_names[rows],
         columns=model.conditions,
     )
     return probs if key is None else probs.T.groupby(model.condition_table[key].to_numpy(), sort=False).sum().T

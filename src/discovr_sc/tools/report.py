@@ -16,6 +16,7 @@ from discovr_sc import metrics
 from discovr_sc.model.conditions import conditions_of
 from discovr_sc.tools.composition import composition_rows
 from discovr_sc.tools.draws import seeded
+from discovr_sc.tools.progress import shown
 
 if TYPE_CHECKING:
     from discovr_sc.model.interface import ModelInterface
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MIN_CELLS = 5
 
 #: A fresh probe looks at so many cells at most, and at so many principal components: with more genes than cells it
-#: would learn noise by heart.
+#: would memorise noise.
 PROBED_CELLS, PROBED_COMPONENTS = 5000, 50
 
 #: In the history, before the name of the place that a fresh probe looked at.
@@ -44,8 +45,8 @@ def disentanglement_report(
     """How well z and w separate the condition from the rest, on the training cells and on held-out ones.
 
     Probes, clusterings and silhouettes look at posterior means, mutual informations at one posterior sample.
-    Held-out cells are those that neither the model nor the probe was fitted on. w is told the condition of each cell;
-    :meth:`predict_condition` shows what can be said of cells whose condition is not told.
+    Held-out cells are those that neither the model nor the probe was fitted on. The encoder of w sees each cell's
+    condition; :meth:`predict_condition` shows how well cells of hidden condition are recognised.
 
     Parameters
     ----------
@@ -86,26 +87,53 @@ def disentanglement_report(
         means = {latent: model.get_latent_representation(kind=latent) for latent in model.latents}
         samples = {latent: model.get_latent_representation(kind=latent, use_mean=False) for latent in model.latents}
 
-    rows: list[dict[str, Any]] = []
+    # Generators, which work when their turn comes, so that a bar can tell how far the report is.
+    work: list[tuple[dict[str, str], Iterator[dict[str, Any]]]] = []
     for split, train, cells in splits:
         for key, (y, kept) in labels.items():
             of_split = np.intersect1d(cells, kept)
             to_fit_on = None if train is None else np.intersect1d(train, kept)
             for latent, x in means.items():
                 place = {"split": split, "latent": latent, "of": key}
-                rows += [place | row for row in _probe_rows(x, y, to_fit_on, of_split, probes, seed)]
-                rows += [place | row for row in _cluster_rows(x[of_split], y[of_split], seed)]
+                work.append((place, _probe_rows(x, y, to_fit_on, of_split, probes, seed)))
+                work.append((place, _cluster_rows(x[of_split], y[of_split], seed)))
             if key == model.condition_key and "w" in samples:
                 place = {"split": split, "latent": "zw", "of": key}
                 w, z = samples["w"][of_split], samples["z"][of_split]
-                rows += [place | row for row in _information_rows(w, z, y[of_split], estimators, seed)]
-    rows += _composition_rows(model, means["z"], columns[model.condition_key], cell_type_key, seed)
+                work.append((place, _information_rows(w, z, y[of_split], estimators, seed)))
+    work.append(({}, _composition_rows(model, means["z"], columns[model.condition_key], cell_type_key, seed)))
+    rows = [place | row for place, found in shown(work, "Report") for row in found]
     return pd.DataFrame(rows + list(_fresh_probe_rows(model)), columns=COLUMNS)
+
+
+def judged_split(table: pd.DataFrame) -> str:
+    """The cells that a report judges a model by: those held out, where there are any."""
+    return "held-out" if "held-out" in set(table["split"]) else "train"
+
+
+def headline(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of a report to look at first, of held-out cells where there are any, and what they come to."""
+    split = judged_split(table)
+    rows = table[(table["split"] == split) & table["metric"].isin(["probe_best", "kmeans_nmi"])]
+    condition = table["of"].iloc[0]
+    best = rows[(rows["of"] == condition) & (rows["metric"] == "probe_best")].set_index("latent")
+    if best.empty:
+        return rows, ""
+    chance = best["null_high"].max()
+    seen = {"w": " (w is given the condition)"}
+    found = " and ".join(f"{value:.3f} from {latent}{seen.get(latent, '')}" for latent, value in best["value"].items())
+    text = f"A classifier reads {condition!r} with balanced accuracy {found}, on {split} cells."
+    text += f" Chance reaches {chance:.3f}."
+    if "w" in best.index and best.loc["w", "value"] < (1 + chance) / 2:
+        text += " w hardly separates the conditions: train longer."
+    if best.loc["z", "value"] > chance + 0.1:
+        text += " z reveals the condition: see 'Weights, the report, and leakage' in the docs."
+    return rows, text
 
 
 def _composition_rows(
     model: ModelInterface, z: np.ndarray, conditions: pd.Series, cell_type_key: str | None, seed: int
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """What z tells within cell types, on held-out cells where there are any, else on a part of the training cells."""
     cell_type_key = cell_type_key or model.get_setup_arg("cell_type_key")
     known = conditions.notna().to_numpy(copy=True)
@@ -120,7 +148,7 @@ def _composition_rows(
         train = np.random.default_rng(seed).random(len(known)) < 0.7
     place = {"split": split, "latent": "z", "of": model.condition_key}
     found = composition_rows(z[known], conditions.astype(str).to_numpy()[known], types, train[known], seed)
-    return [place | row for row in found]
+    yield from (place | row for row in found)
 
 
 def _fresh_probe_rows(model: ModelInterface) -> Iterator[dict[str, Any]]:
@@ -137,9 +165,9 @@ def _fresh_probe_rows(model: ModelInterface) -> Iterator[dict[str, Any]]:
 def fresh_probes(model: ModelInterface, seed: int = 0) -> dict[str, float]:
     """Balanced accuracy of a linear probe at every place where the adversary looked, after a training.
 
-    An adversary that has given up reads nothing, and so does one that has won; a classifier that starts afresh tells
-    the two apart. It looks at validation cells or, where there are none, at training cells, some of which it is fitted
-    on and the others scored on. There is none for a model without adversary, or where a split has too few cells.
+    An adversary reads nothing if the condition is gone, and also if the adversary has failed. A classifier that starts
+    afresh tells the two apart. It looks at validation cells or, where there are none, at training cells: it is fitted
+    on some of them and scored on the others. A model without adversary, or with too few cells, has none.
     """
     module = model.module
     cells = model.train_indices if _is_empty(model.validation_indices) else model.validation_indices

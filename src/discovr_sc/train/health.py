@@ -132,9 +132,9 @@ class AdversaryHealth:
         self._has_warned = True
         told = " and ".join(f"that on the {place} {complaint}" for place, complaint in still.items())
         warnings.warn(
-            f"The adversary does not work since epoch {epoch}: {told}. Nothing then takes the condition out of z. Give "
-            "it batch norm (classifier_batch_norm=True), a lower learning rate (plan_kwargs={'adversary_lr': ...}) or, "
-            "in DISCOVR, no say over the decoder (adversary_trains='encoder').",
+            f"The adversary has not worked since epoch {epoch}: {told}. Nothing then removes the condition from z. Use "
+            "batch norm (classifier_batch_norm=True), a lower learning rate (plan_kwargs={'adversary_lr': ...}) or, "
+            "in DISCOVR, let it train the encoder only (adversary_trains='encoder').",
             UserWarning,
             stacklevel=settings.warnings_stacklevel,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 
@@ -18,6 +20,32 @@ from discovr_sc.errors import DivergenceError, InputError
 from discovr_sc.module.surgery import set_training_mode
 from discovr_sc.train.checkpoints import OURS, joined, read_checkpoint, resume
 from discovr_sc.train.splitter import Splitter
+
+#: Lightning's logger of what it tells once: whether there is a GPU, what else it sells, that the epochs are over.
+LIGHTNING = "lightning.pytorch.utilities.rank_zero"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Train without Lightning's announcements and the deprecations of other packages; its warnings are shown.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with quiet():
+    ...     warnings.warn("an old name", FutureWarning)
+    """
+    logger = logging.getLogger(LIGHTNING)
+    level = logger.level
+    if logger.getEffectiveLevel() == logging.INFO:  # a user who wants more, or less, has said so
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 class StoppingTrainer(Trainer):
