@@ -388,7 +388,7 @@ def test_paper_settings(vectors):
     assert (model.module.n_latent_z, model.module.n_latent_w) == (1, 1)
     assert type(model.module.prior).__name__ == "ConditionMeanPrior"
     assert list(model.module.adversary.classifiers) == ["reconstruction"]
-    assert model.plan_defaults_ == {"lr": 1e-3, "n_adversary_steps": 1}
+    assert model.plan_defaults_ == {"lr": 1e-3, "adversary_lr": 3e-3, "n_adversary_steps": 3}
     with pytest.raises(ValueError, match=r"experiment='penguins'.*'kang'"):
         DISCOVR.paper(vectors, "penguins")
     with pytest.raises(ValueError, match=r"method='csvae' is not a row of DISCOVR"):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from discovr_sc.module.counterfactual import ByAnalogy, Decodable, Pair
+from discovr_sc.module.counterfactual import ByNeighborShift, Decodable, Pair
 from discovr_sc.module.likelihoods import LIKELIHOODS, Likelihood
 from discovr_sc.settings import Settings
 
@@ -118,10 +118,10 @@ def test_half_of_the_analogies_start_in_the_cells_own_condition():
         return [float((target.w - source.w).mean()) for target, source in analogies]
 
     alike = {"target": 1, "n_neighbors": 20, "names": ["control", "treated"]}
-    rises = moves(ByAnalogy(moments, cell_types=cell_types, **alike))
+    rises = moves(ByNeighborShift(moments, cell_types=cell_types, **alike))
     np.testing.assert_allclose(rises, [9, 5] * (len(rises) // 2), atol=0.4)  # of "b", and of "a"
     assert len(rises) == 6
-    assert len(moves(ByAnalogy(moments, **alike))) == 5
+    assert len(moves(ByNeighborShift(moments, **alike))) == 5
     # Where no kind is shared, there is one way only.
     foreign = cell_types | {1: np.repeat(["c", "d"], 200)}
-    np.testing.assert_allclose(moves(ByAnalogy(moments, cell_types=foreign, **alike)), [9] * 5, atol=1)
+    np.testing.assert_allclose(moves(ByNeighborShift(moments, cell_types=foreign, **alike)), [9] * 5, atol=1)

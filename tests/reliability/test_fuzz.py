@@ -328,7 +328,7 @@ QUESTIONS = {
         "indices": ROWS,
         "n_samples": SAMPLES,
         "kind": ["scale", "counts", "x"],
-        "by": [None, "analogy", "neighbors", "prior", "posterior", "x"],
+        "by": [None, "neighbor-shift", "neighbors", "prior", "posterior", "x"],
         "n_neighbors": [1, 200, 0, 1.5, "x"],
         "cell_type_key": [None, "cell_type", "nope"],
         "keep_noise": [True, False],

@@ -44,7 +44,7 @@ def test_counterfactuals(model, kind):
 
 
 def test_counterfactuals_by_cell_type(model):
-    if "analogy" in model.counterfactual_ways:
+    if "neighbor-shift" in model.counterfactual_ways:
         ask = {"target": "treated_1", "cell_type_key": "cell_type", "n_samples": 3}
         check(model, lambda m, adata, **kw: m.predict_counterfactual(adata, **ask, **kw).X)
 

@@ -6,9 +6,11 @@ import anndata
 import numpy as np
 import pytest
 import scvi
+import torch
+from torch.distributions import Normal
 
 from discovr_sc import CCVAE, CSVAE, CVAE, DISCOVR, DIVA, HCSVAE, data
-from discovr_sc.module.counterfactual import Counterparts, Neighborhood
+from discovr_sc.module.counterfactual import AtSameQuantile, Counterparts, Neighborhood
 from discovr_sc.tools.counterfactual import moments_by_condition
 
 
@@ -40,7 +42,7 @@ def small(counts):
     return train
 
 
-@pytest.mark.parametrize("by", ["analogy", "neighbors", "prior"])
+@pytest.mark.parametrize("by", ["quantile", "neighbor-shift", "neighbors", "prior"])
 def test_the_predicted_change_is_the_simulated_effect(model, cells, by):
     is_control = (cells.obs["condition"] == "control").to_numpy()
     controls = cells[is_control].copy()
@@ -89,17 +91,21 @@ def test_counts_keep_what_is_peculiar_to_a_cell(model, cells):
         np.corrcoef(x.X[:, unaffected].ravel(), measured[:, unaffected].ravel())[0, 1] for x in (kept, drawn)
     )
     assert of_kept > of_drawn + 0.05
-    # and the effect is there as in new draws
-    np.testing.assert_allclose(kept.X.mean(0), drawn.X.mean(0), rtol=0.25, atol=0.1)
+    # and the effect is there, as in new draws
+    effect = cells.var["effect_treated_1"].to_numpy()
+    for predicted in (kept, drawn):
+        change = np.log((predicted.X.mean(0) + 0.1) / (measured.mean(0) + 0.1))
+        assert np.corrcoef(change, effect)[0, 1] > 0.8
 
 
 def test_counterparts_are_of_the_like_cells_type(model, cells):
     controls = cells[(cells.obs["condition"] == "control").to_numpy()][:50].copy()
-    result = model.predict_counterfactual(controls, target="treated_1", cell_type_key="cell_type")
+    shift = {"target": "treated_1", "by": "neighbor-shift"}
+    result = model.predict_counterfactual(controls, **shift, cell_type_key="cell_type")
     assert result.uns["counterfactual"]["cell_type_key"] == "cell_type"
-    assert not np.array_equal(result.X, model.predict_counterfactual(controls, target="treated_1").X)
+    assert not np.array_equal(result.X, model.predict_counterfactual(controls, **shift).X)
     with pytest.raises(KeyError, match="cell_type_key 'mood' is not a column"):
-        model.predict_counterfactual(controls, target="treated_1", cell_type_key="mood")
+        model.predict_counterfactual(controls, **shift, cell_type_key="mood")
     with pytest.raises(ValueError, match="cell_type_key='cell_type' does nothing with by='prior'"):
         model.predict_counterfactual(controls, target="treated_1", cell_type_key="cell_type", by="prior")
 
@@ -112,8 +118,6 @@ def test_counterparts_of_a_type_and_of_any_where_there_is_none():
 
 
 def test_one_seed_one_result_and_torch_is_left_alone(model):
-    import torch
-
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -144,9 +148,44 @@ def test_every_method_predicts_in_each_of_its_ways(small, model_cls):
         )
         np.testing.assert_allclose(result.X.sum(1), 1, rtol=1e-4)
         assert np.abs(result.X - other.X).max() > 0  # the target matters
-    for by in {"analogy", "posterior", "prior", "neighbors"} - set(model.counterfactual_ways):
+    for by in {"quantile", "neighbor-shift", "posterior", "prior", "neighbors"} - set(model.counterfactual_ways):
         with pytest.raises(ValueError, match=f"by='{by}' is not a way {model_cls.__name__} has"):
             model.predict_counterfactual(target="treated_2", by=by)
+
+
+@torch.inference_mode()
+def test_a_cell_keeps_its_place_in_the_response(model, cells):
+    is_control = (cells.obs["condition"] == "control").to_numpy()
+    tensors = next(iter(model.batches(cells, np.flatnonzero(is_control), None, n_samples=1, seed=0)))
+    inputs, q = model.infer(tensors, 1)
+    there = AtSameQuantile()(model.module, inputs["x"], inputs["given"], q, torch.ones_like(q["y"]))
+    priors = model.module.prior()
+    assert (priors.scale[0] - priors.scale[1]).abs().max() > 1e-3
+    quantiles = [Normal(priors.loc[k], priors.scale[k]).cdf(w) for k, w in ((0, q["w"]), (1, there.own.w))]
+    torch.testing.assert_close(*quantiles, atol=1e-4, rtol=1e-4)
+    assert (there.own.w - q["w"]).abs().min() > 0 and there.own.z is q["z"]
+
+
+def test_the_default_needs_no_training_cells(model, cells, tmp_path):
+    model.save(tmp_path / "model")
+    controls = cells[(cells.obs["condition"] == "control").to_numpy()][:20].copy()
+    alone = DISCOVR.load(tmp_path / "model", controls)
+    expected = model.predict_counterfactual(controls, target="treated_1")
+    np.testing.assert_allclose(alone.predict_counterfactual(target="treated_1").X, expected.X, rtol=1e-5)
+
+
+def test_intervals_hold_the_samples_in_between(model):
+    rows = np.arange(30)
+    result = model.predict_counterfactual(target="treated_1", indices=rows, interval=0.8, n_samples=20)
+    lower, upper = result.layers["lower"], result.layers["upper"]
+    assert (lower <= upper).all() and result.uns["counterfactual"]["interval"] == 0.8
+    draws = np.stack(
+        [model.predict_counterfactual(target="treated_1", indices=rows, n_samples=1, seed=k).X for k in range(40)]
+    )
+    assert np.mean((draws >= lower) & (draws <= upper)) == pytest.approx(0.8, abs=0.1)
+    for interval, n_samples, match in ((1.0, 25, "interval=1.0"), (0.9, 5, "n_samples=5")):
+        with pytest.raises(ValueError, match=match):
+            model.predict_counterfactual(target="treated_1", interval=interval, n_samples=n_samples)
 
 
 def test_images_are_predicted_in_their_own_units(images):
@@ -177,7 +216,7 @@ def test_like_cells_are_training_cells_and_a_tenth_of_a_condition_at_most(counts
     model = DISCOVR(counts, n_latent_z=3, n_hidden=8)
     model.train(max_epochs=1, train_size=0.5, enable_progress_bar=False)
     codes = model.condition_indices()
-    moments = moments_by_condition(model, "analogy", 0)
+    moments = moments_by_condition(model, "neighbor-shift", 0)
     z = model.get_latent_representation()
     for code, (z_of_condition, *_) in moments.items():
         cells = np.sort(model.train_indices)
@@ -196,8 +235,8 @@ def test_neighbours_need_cells_of_the_target(small, counts, tmp_path):
     with pytest.raises(ValueError, match="'treated_1', but the model's AnnData has none"):
         loaded.predict_counterfactual(target="treated_1", by="neighbors")
     assert loaded.predict_counterfactual(target="treated_1", by="prior").n_obs == controls.n_obs
-    with pytest.raises(ValueError, match="counterparts among cells of condition 'treated_1'.*has none"):
-        loaded.predict_counterfactual(counts.copy(), target="control")
+    with pytest.raises(ValueError, match="looks for cells of condition 'treated_1'.*has none"):
+        loaded.predict_counterfactual(counts.copy(), target="control", by="neighbor-shift")
 
 
 def test_a_model_without_data_does_not_take_its_first_cells_for_training_cells(small, counts, tmp_path):
@@ -205,12 +244,12 @@ def test_a_model_without_data_does_not_take_its_first_cells_for_training_cells(s
     small(DISCOVR).save(tmp_path / "model", overwrite=True)
     loaded = DISCOVR.load(tmp_path / "model", adata=False)
     for cells in (counts[:50].copy(), counts.copy()):
-        assert loaded.predict_counterfactual(cells, target="control", by="prior").n_obs == cells.n_obs
+        assert loaded.predict_counterfactual(cells, target="control").n_obs == cells.n_obs
         assert loaded.get_normalized_expression(cells, kind="marginal").shape == cells.shape
         assert loaded.get_latent_representation(cells).shape == expected[: cells.n_obs].shape
         assert loaded.adata is None
     with pytest.raises(ValueError, match="the model has no data; load it with the cells"):
-        loaded.predict_counterfactual(counts.copy(), target="control")
+        loaded.predict_counterfactual(counts.copy(), target="control", by="neighbor-shift")
     with pytest.raises(ValueError, match="The model was loaded without data"):
         loaded.get_latent_representation()
     new = counts[:40].copy()

@@ -29,7 +29,7 @@ from discovr_sc.model.stored import StoredModel
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
-from discovr_sc.settings import PAPER, Weights, default_epochs, paper_settings
+from discovr_sc.settings import Weights, default_epochs, paper_plan, paper_settings
 from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
@@ -207,7 +207,7 @@ class DisentangledModel(StoredModel):
         if method.removesuffix("-noadv") != cls._paper_name:
             raise ValueError(f"method={method!r} is not a row of {cls.__name__}; it has {cls._paper_name!r}.")
         model = cls(adata, **(paper_settings(method, experiment) | overrides))
-        model.plan_defaults_ = {"lr": PAPER[experiment].lr, "n_adversary_steps": 1}
+        model.plan_defaults_ = paper_plan(experiment)
         return model
 
     @classmethod

@@ -60,7 +60,7 @@ class DIVA(Baseline):
     _module_cls = DIVAModule
     _paper_name = "diva"
     # w is inferred from the data alone: its posterior is that of the cell's own condition.
-    counterfactual_ways = ("analogy", "neighbors", "prior")
+    counterfactual_ways = ("quantile", "prior", "neighbors", "neighbor-shift")
 
 
 class CCVAE(Baseline):
@@ -68,7 +68,7 @@ class CCVAE(Baseline):
 
     _module_cls = CCVAEModule
     _paper_name = "ccvae"
-    counterfactual_ways = ("analogy", "neighbors", "prior")
+    counterfactual_ways = ("quantile", "prior", "neighbors", "neighbor-shift")
 
 
 class CVAE(Baseline):

@@ -44,7 +44,7 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
     #: Latents that the method has.
     latents: ClassVar[tuple[str, ...]] = ("z", "w")
     #: Ways to choose w for a counterfactual that the method has, the default first.
-    counterfactual_ways: ClassVar[tuple[str, ...]] = ("analogy", "neighbors", "prior", "posterior")
+    counterfactual_ways: ClassVar[tuple[str, ...]] = ("quantile", "prior", "posterior", "neighbors", "neighbor-shift")
     #: Settings of the training plan that the model takes in place of the plan's own.
     plan_defaults_: dict[str, Any]
     #: Fingerprint of the data of the last training; None before, and where they came from a datamodule.

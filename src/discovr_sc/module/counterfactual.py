@@ -65,6 +65,22 @@ class Decodable(NamedTuple):
         return scale.from_additive({head: (value + moved[head]) / 2 for head, value in outputs.items()})
 
 
+class AtSameQuantile:
+    """w of the target condition, at the quantile that the cell's own w has in its condition's prior.
+
+    The prior p(w | y) is Gaussian with a mean and a scale for every condition, so the cell keeps its distance from the
+    mean in units of the scale: its own place in its condition's response. It needs no other cells.
+    """
+
+    def __call__(
+        self, module, x: Tensor, given: Given, q: dict, target: Tensor, noise: CellNoise | None = None
+    ) -> Decodable:
+        """See :meth:`FromPosterior.__call__`."""
+        priors = module.prior(module.condition_means.means)
+        here, there = (rows(priors, y) for y in (q["y"], target))
+        return Decodable(Pair(q["z"], there.loc + (q["w"] - here.loc) / here.scale * there.scale), given)
+
+
 class FromPosterior:
     """w ~ q(w | x, target): the encoder is told that the cell was measured in the target condition."""
 
@@ -133,7 +149,7 @@ class FromNeighbors:
         return Decodable(Pair(z, draw(Normal(loc, scale, validate_args=False), 1, generator=noise)), given)
 
 
-class ByAnalogy:
+class ByNeighborShift:
     """The cell as it is, plus the difference between a like cell of the target condition and its counterpart.
 
     w tells more than the condition: cells of one condition differ in it, and an invariant z may leave it to w to tell
@@ -212,8 +228,8 @@ class ByAnalogy:
                 continue
             if condition not in self._counterparts:
                 raise ValueError(
-                    f"by='analogy' looks for counterparts among cells of condition {self._names[condition]!r}, but the "
-                    "model's AnnData has none; load the model with the cells it was trained on, or use by='neighbors'."
+                    f"by='neighbor-shift' looks for cells of condition {self._names[condition]!r}, but the model's "
+                    "AnnData has none; load the model with the cells it was trained on, or use by='quantile'."
                 )
             cells = source == condition
             target_like[cells], source_like[cells] = way(

@@ -18,7 +18,7 @@ from discovr_sc.settings.defaults import (
     Settings,
     default_epochs,
 )
-from discovr_sc.settings.paper import PAPER, paper_settings, paper_weights
+from discovr_sc.settings.paper import PAPER, paper_plan, paper_settings, paper_weights
 from discovr_sc.settings.weights import Weights
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Settings",
     "Weights",
     "default_epochs",
+    "paper_plan",
     "paper_settings",
     "paper_weights",
 ]

@@ -14,7 +14,15 @@ from scvi.utils import track
 from discovr_sc.model.checks import check_whole_number
 from discovr_sc.model.conditions import conditions_of
 from discovr_sc.model.values import row_numbers
-from discovr_sc.module.counterfactual import ByAnalogy, Decodable, FromNeighbors, FromPosterior, FromPrior, Pair
+from discovr_sc.module.counterfactual import (
+    AtSameQuantile,
+    ByNeighborShift,
+    Decodable,
+    FromNeighbors,
+    FromPosterior,
+    FromPrior,
+    Pair,
+)
 from discovr_sc.module.coupling import at_same_quantiles, drawn_counts
 from discovr_sc.module.noise import COUNTS, KEY, WAYS, CellNoise, noise_of
 from discovr_sc.tools.draws import seeded
@@ -28,6 +36,10 @@ N_SAMPLES = {"scale": 25, "counts": 1}
 PASSES_TO_SHOW = 20
 #: Like cells to draw from, by default.
 N_NEIGHBORS = 200
+#: Ways that need no training cells.
+WITHOUT_CELLS = {"quantile": AtSameQuantile, "prior": FromPrior, "posterior": FromPosterior}
+#: Samples that the ends of an interval are read from at least.
+FEWEST_FOR_INTERVAL = 10
 UNITS = {
     "scale": "normalised expression: fractions of a cell's counts, which sum to 1 over genes",
     "counts": "counts at the cell's own total (or size factor)",
@@ -43,10 +55,11 @@ def predict_counterfactual(
     indices: Sequence[int] | np.ndarray | None = None,
     n_samples: int | None = None,
     kind: Literal["scale", "counts"] = "scale",
-    by: Literal["analogy", "neighbors", "prior", "posterior"] | None = None,
+    by: Literal["quantile", "prior", "posterior", "neighbors", "neighbor-shift"] | None = None,
     n_neighbors: int = N_NEIGHBORS,
     cell_type_key: str | None = None,
     keep_noise: bool = True,
+    interval: float | None = None,
     seed: int = 0,
     batch_size: int | None = None,
 ) -> AnnData:
@@ -69,24 +82,25 @@ def predict_counterfactual(
         (or size factor), with the noise that real cells have. Models of other data than counts predict the mean in
         the data's units; leave this out.
     by
-        ``"analogy"``: the cell is moved as a like cell of the target condition is moved from its counterpart in
-        the cell's own condition, half in the latents and half in what is decoded (expression as log(1 + counts per
-        10,000)). The other ways decode the cell's z with a w of the target condition. ``"neighbors"``: from the
-        posteriors of the training cells of the target condition that are nearest in z. ``"prior"``: from
-        p(w | target). ``"posterior"``: from q(w | x, target), which is told that the cell as measured had been in
-        the target condition. The default is the first of these that the method has (CVAE has no w, and its
-        posterior is the condition itself).
+        How w of the target condition is chosen; z stays the cell's own. ``"quantile"``, the default: the cell's w keeps
+        its place, its quantile in p(w | its condition) becomes the same quantile of p(w | target). ``"prior"``: drawn
+        from p(w | target). ``"posterior"``: from q(w | x, target), as if the cell as measured had been in the target
+        condition. These three need neither training cells nor cell types. ``"neighbors"``: from the posteriors of the
+        training cells of the target condition that are nearest in z. ``"neighbor-shift"`` is a rule around the model:
+        the cell moves as a training cell of the target condition that is like it differs from its counterpart in the
+        cell's own condition, half in the latents and half in what is decoded. CVAE has no w, and only its posterior.
     n_neighbors
-        For ``by="analogy"`` and ``"neighbors"``: how many like cells to draw from, anew for each sample; a tenth of
-        the training cells of a condition at most.
+        For ``by="neighbors"`` and ``"neighbor-shift"``: how many like cells to draw from, anew for each sample; a tenth
+        of the training cells of a condition at most.
     cell_type_key
-        For ``by="analogy"``: column of the model's ``obs`` with cell types. A like cell and its counterpart are
-        then of one type, and half of the like cells are found among those of the cell's own condition. Give it where a
-        type is missing from the target condition: z has to put such cells beside others, and the difference of two
-        types would be taken for an effect.
+        For ``by="neighbor-shift"``: column of the model's ``obs`` with cell types. A like cell and its counterpart are
+        then of one type, and half of the like cells are found among those of the cell's own condition.
     keep_noise
         For ``kind="counts"``: each count is that of the target condition at the quantile which the measured count
         has in the cell's own, so that what is peculiar to a cell stays with it. False draws counts anew.
+    interval
+        Also give the ends of a credible interval, such as 0.9 for the 5 % and 95 % quantiles of the samples, in the
+        layers ``"lower"`` and ``"upper"``. It needs at least 10 samples.
     seed
         Of the samples: cells of the same name get the same prediction, whichever others are predicted with them.
     batch_size
@@ -96,7 +110,8 @@ def predict_counterfactual(
     -------
     AnnData with the cells' own names, the prediction in ``X`` (in ``obsm`` for models with ``tensor_key``), and in
     ``obs`` the cells' columns and ``source_condition`` and ``target_condition``; the columns of conditions have the
-    target. ``uns["counterfactual"]`` has units and settings.
+    target. ``uns["counterfactual"]`` has units and settings. Ends of an interval are in ``layers`` (in ``obsm``, with
+    ``"_lower"`` and ``"_upper"`` after the key, for models with ``tensor_key``).
 
     Examples
     --------
@@ -111,16 +126,18 @@ def predict_counterfactual(
     if kind == "counts" and not model.module.likelihood.counts:
         raise ValueError("kind='counts' is for likelihood 'zinb' or 'nb'; leave kind out.")
     chosen = by or model.counterfactual_ways[0]
-    if cell_type_key is not None and chosen != "analogy":
+    if cell_type_key is not None and chosen != "neighbor-shift":
         raise ValueError(
-            f"cell_type_key={cell_type_key!r} does nothing with by={chosen!r}; leave it out, or by='analogy'."
+            f"cell_type_key={cell_type_key!r} does nothing with by={chosen!r}; leave it out, or by='neighbor-shift'."
         )
     n_samples = N_SAMPLES[kind] if n_samples is None else n_samples
     check_whole_number("n_samples", n_samples, at_least=1)
+    ends = interval_ends(interval, n_samples)
     condition = model.condition_index(target, "target")
     adata = model.validate(adata)
     rows = row_numbers(indices, adata.n_obs)
     predicted = np.empty((len(rows), *model.module.shape), dtype=np.float32)
+    layers = {name: np.empty_like(predicted) for name in ends}
     n_passes = math.ceil(len(rows) / (batch_size or model.cells_per_pass(n_samples)))
     done = 0
     with seeded(seed):
@@ -136,18 +153,36 @@ def predict_counterfactual(
                 values = at_same_quantiles(x, decode(model, own), px, noise_of(tensors, COUNTS))
             else:
                 values = drawn_counts(px, CellNoise(tensors[KEY], COUNTS))
-            values = values.mean(0) if n_samples > 1 else values
-            predicted[done : done + len(values)] = values.cpu().numpy()
-            done += len(values)
+            here = slice(done, done + values.shape[n_samples > 1])
+            for name, end in ends.items():
+                layers[name][here] = torch.quantile(values, end, dim=0).cpu().numpy()
+            predicted[here] = (values.mean(0) if n_samples > 1 else values).cpu().numpy()
+            done = here.stop
     settings: dict[str, Any] = {"target": target, "by": chosen, "n_samples": n_samples}
-    settings |= {} if cell_type_key is None else {"cell_type_key": cell_type_key}
+    given = {"cell_type_key": cell_type_key, "interval": interval}
+    settings |= {name: value for name, value in given.items() if value is not None}
     settings |= {"keep_noise": keep_noise} if kind == "counts" else {}
     settings["units"] = UNITS[kind if model.module.likelihood.counts else "reconstruction"]
     obs = _columns(model, adata, rows, target)
     tensor_key = model.get_setup_arg("tensor_key")
     if tensor_key is not None:
-        return AnnData(obs=obs, obsm={tensor_key: predicted}, uns={"counterfactual": settings})
-    return AnnData(predicted, obs=obs, var=adata.var[[]].copy(), uns={"counterfactual": settings})
+        of_data = {tensor_key: predicted} | {f"{tensor_key}_{name}": values for name, values in layers.items()}
+        return AnnData(obs=obs, obsm=of_data, uns={"counterfactual": settings})
+    return AnnData(predicted, obs=obs, var=adata.var[[]].copy(), layers=layers, uns={"counterfactual": settings})
+
+
+def interval_ends(interval: float | None, n_samples: int) -> dict[str, float]:
+    """The quantiles at both ends of a credible interval; none where no interval is asked for."""
+    if interval is None:
+        return {}
+    if not 0 < interval < 1:
+        raise ValueError(f"interval={interval!r}; give a share of the samples between 0 and 1, such as 0.9.")
+    if n_samples < FEWEST_FOR_INTERVAL:
+        raise ValueError(
+            f"interval={interval!r} is read from n_samples={n_samples} samples, which are too few; give n_samples of "
+            f"at least {FEWEST_FOR_INTERVAL}."
+        )
+    return {"lower": (1 - interval) / 2, "upper": (1 + interval) / 2}
 
 
 def _columns(model: ModelInterface, adata: AnnData, rows: np.ndarray, target: str):
@@ -178,8 +213,8 @@ def way_to(
             f"by={by!r} is not a way {type(model).__name__} has; choose from {list(model.counterfactual_ways)}."
         )
     check_whole_number("n_neighbors", n_neighbors, at_least=1)
-    if by in ("posterior", "prior"):
-        return FromPosterior() if by == "posterior" else FromPrior()
+    if by in WITHOUT_CELLS:
+        return WITHOUT_CELLS[by]()
     moments = moments_by_condition(model, by, condition)
     if by == "neighbors":
         return FromNeighbors(moments, condition, n_neighbors)
@@ -193,7 +228,7 @@ def way_to(
         cells = model.training_cells()
         of_cells = model.adata.obs[cell_type_key].astype(str).to_numpy()[cells]
         cell_types = {k: of_cells[has_k] for k, has_k in model.by_condition(cells).items()}
-    return ByAnalogy(moments, condition, n_neighbors, names=list(model.conditions), cell_types=cell_types)
+    return ByNeighborShift(moments, condition, n_neighbors, names=list(model.conditions), cell_types=cell_types)
 
 
 def moments_by_condition(model: ModelInterface, by: str, condition: int) -> dict[int, tuple[np.ndarray, ...]]:
