@@ -30,7 +30,7 @@ from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import Weights, default_epochs, paper_plan, paper_settings
-from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report
+from discovr_sc.tools import counterfactual, differential, effects, latents, query_data, reconstruction, report, samples
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 
 #: Shown as scvi-tools shows its own messages.
@@ -65,6 +65,8 @@ class DisentangledModel(StoredModel):
     predict_counterfactual = counterfactual.predict_counterfactual
     differential_expression = differential.differential_expression
     get_condition_effect = effects.get_condition_effect
+    get_w_differences = samples.get_w_differences
+    differential_abundance = samples.differential_abundance
     load_query_data = classmethod(query_data.load_query_data)
     prepare_query_anndata = staticmethod(query_data.prepare_query_anndata)
     add_condition = query_data.add_condition
