@@ -224,6 +224,23 @@ def test_batches_shift_genes_and_are_spread_over_conditions():
     assert (first.obs["condition"] == "control").mean() == pytest.approx(0.5, abs=0.03)
 
 
+def test_donors_shift_genes_and_respond_each_in_their_way():
+    how = {"n_types": 1, "n_effect_genes": 0, "dispersion": 0.0, "library_size": 20_000, "library_spread": 0.0}
+    adata = simulate_counts(3000, 200, n_donors=4, donor_effect=0.4, sample_effect=0.2, seed=1, **how)
+    assert adata.obs.groupby(["donor", "condition"], observed=True).size().min() > 300
+    profiles = {
+        key: log_profile(adata[rows])
+        for key, rows in adata.obs.groupby(["donor", "condition"], observed=True).indices.items()
+    }
+    donors = list(adata.obs["donor"].cat.categories)
+    between = np.stack([profiles[donor, "control"] for donor in donors]).std(0, ddof=1)
+    assert np.sqrt((between**2).mean()) == pytest.approx(np.hypot(0.4, 0.2), rel=0.15)
+    response = np.stack([profiles[donor, "treated_1"] - profiles[donor, "control"] for donor in donors])
+    assert response.std() == pytest.approx(0.2 * np.sqrt(2), rel=0.15)
+    assert abs(np.corrcoef(response)[np.triu_indices(4, 1)]).max() < 0.3
+    assert "donor" not in simulate_counts(50).obs
+
+
 def test_one_batch_has_no_shift():
     with_shift, without = (simulate_counts(200, 60, batch_effect=size) for size in (0.5, 0.0))
     assert with_shift.obs["batch"].unique().tolist() == ["batch_0"]

@@ -100,3 +100,22 @@ def test_condition_effect_is_a_volcano_of_one_group(model, tmp_path):
         pl.condition_effect(table)
     with pytest.raises(ValueError, match="group='x' is not in the table"):
         pl.condition_effect(table, group="x")
+
+
+def test_the_tree_joins_what_is_near(tmp_path):
+    table = pd.DataFrame(
+        {
+            "group": ["x", "x", "x", "y"],
+            "first": ["a", "a", "b", "a"],
+            "second": ["b", "c", "c", "b"],
+            "distance": [1.0, 4.0, 6.0, 3.0],
+        }
+    )
+    ax = pl.condition_tree(table, save=tmp_path / "t.png")
+    joined = sorted({round(float(x), 6) for path in ax.collections[0].get_paths() for x in path.vertices[:, 0]})
+    assert joined == [0.0, 2.0, 5.0]  # a and b over both groups, then c at the mean of 4 and 6
+    assert is_picture(tmp_path / "t.png")
+    with pytest.raises(ValueError, match="group='z' is not in the table"):
+        pl.condition_tree(table, group="z")
+    with pytest.raises(ValueError, match="have no group in common"):
+        pl.condition_tree(table.drop(index=2))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scvi
 
 from discovr_sc import DISCOVR, data
+from discovr_sc._scvi import expected_fdr_calls
 from discovr_sc.tools import differential
 from discovr_sc.tools.counterfactual import decode, way_to
 
@@ -59,6 +62,80 @@ def test_direction_follows_target_and_reference(model, cells):
     assert np.corrcoef(forth["lfc"].loc[changed], back["lfc"].loc[changed])[0, 1] < -0.9
     reference = model.differential_expression(reference="treated_1", n_samples=200).set_index("gene")
     np.testing.assert_array_equal(reference["lfc"], back["lfc"])
+
+
+@pytest.fixture
+def telling(counts, monkeypatch):
+    """A model whose samples of expression are given, of the target and the reference."""
+    DISCOVR.setup_anndata(counts, "condition")
+    model = DISCOVR(counts, n_hidden=8)
+    model.train(max_epochs=1, enable_progress_bar=False)
+
+    def table(target: float, reference: float, **arguments):
+        def samples(sampler, adata, indices, **_):
+            return np.full((400, adata.n_vars), (target, reference)[indices[0]], dtype=np.float32)[:, sampler.genes]
+
+        monkeypatch.setattr(differential.ExpressionSampler, "__call__", samples)
+        return model.differential_expression(target="treated_1", reference="control", n_samples=400, **arguments)
+
+    return table
+
+
+def test_rare_genes_have_small_fold_changes(telling):
+    """Expression has a floor, which the conditions have at different heights; ratios of floors mean nothing."""
+    assert telling(1e-6, 1e-8)["lfc"].max() < 0.2  # 0.01 and 0.0001 counts in 10,000
+    assert telling(4e-3, 1e-3)["lfc"].min() == pytest.approx(2, abs=0.1)
+    assert telling(4e-3, 1e-3, pseudocount=20)["lfc"].max() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:group 'all' has")
+def test_few_cells_leave_doubt(telling, counts):
+    """However sure the samples are: after n cells alike, the next is not with probability 0.5 / (n + 1)."""
+    rows = [np.flatnonzero(counts.obs["condition"] == name) for name in ("treated_1", "control")]
+    for n_target, n_reference, called in ((1, 4, False), (10, 10, False), (30, 30, True)):
+        part = counts[np.sort(np.concatenate([rows[0][:n_target], rows[1][:n_reference]]))].copy()
+        table = telling(4e-3, 1e-3, adata=part)
+        sure = (1 - 0.5 / (n_target + 1)) * (1 - 0.5 / (n_reference + 1))
+        np.testing.assert_allclose(table["proba_de"], sure, atol=0.003)
+        np.testing.assert_allclose(table["lfc"], sure * 1.985, atol=0.01)
+        assert ((table["lfc_low"] > 0) == (1 - sure < 0.05)).all()
+        # the posterior alone would call all genes: what is called has to be in the measured counts, too
+        assert (expected_fdr_calls(table["proba_de"], fdr=0.05) == called).all()
+        unchanged = table["gene"].isin(counts.var_names[counts.var["effect_treated_1"] == 0])
+        assert unchanged.sum() > 10 and not table["is_de"][unchanged].any()
+
+
+def test_few_cells_call_no_more_genes(model, cells):
+    rng = np.random.default_rng(0)
+    in_type = (cells.obs["cell_type"] == "type_0").to_numpy()
+    treated = (cells.obs["condition"] == "treated_1").to_numpy()
+    rows = [rng.permutation(np.flatnonzero(in_type & of)) for of in (treated, ~treated)]
+    n_called = []
+    for sizes in ((1, 4), (4, 4), (12, 12), (40, 40), (200, 200)):
+        part = np.sort(np.concatenate([of[:n] for of, n in zip(rows, sizes, strict=True)]))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            table = model.differential_expression(cells[part].copy(), n_samples=500)
+        told = [str(warning.message) for warning in caught if "too few for a call" in str(warning.message)]
+        assert bool(told) == (sizes[0] < 20)
+        if told:
+            assert f"group 'all' has {sizes[0]} cells of treated_1 and {sizes[1]} cells of control" in told[0]
+        n_called.append(int(table["is_de"].sum()))
+    assert n_called[:3] == [0, 0, 0]
+    assert 0 < n_called[3] <= n_called[4] + 5
+
+
+@pytest.mark.filterwarnings("ignore:group 'all' has")
+def test_few_cells_call_nothing_where_nothing_has_changed():
+    adata = data.simulate_counts(n_cells=400, n_genes=200, n_types=1, n_effect_genes=0, seed=3)
+    DISCOVR.setup_anndata(adata, condition_key="condition")
+    model = DISCOVR(adata, n_hidden=16, likelihood="nb")
+    model.train(max_epochs=30, batch_size=128, enable_progress_bar=False)
+    treated = (adata.obs["condition"] == "treated_1").to_numpy()
+    rows = [np.random.default_rng(0).permutation(np.flatnonzero(of)) for of in (treated, ~treated)]
+    for n_target, n_reference in ((4, 1), (1, 4), (20, 20), (50, 20), (200, 200)):
+        part = adata[np.sort(np.concatenate([rows[0][:n_target], rows[1][:n_reference]]))].copy()
+        assert not model.differential_expression(part, n_samples=500)["is_de"].any()
 
 
 def test_blocks_of_genes_do_not_change_the_result(model, monkeypatch):

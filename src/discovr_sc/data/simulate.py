@@ -118,12 +118,18 @@ class CountSettings:
     n_batches: int = 1
     #: Standard deviation over genes of a batch's log fold change; with one batch there is none.
     batch_effect: float = 0.2
+    #: Number of donors, each with cells of every condition; equal in size.
+    n_donors: int = 1
+    #: Standard deviation over genes of a donor's log fold change, and of that of a donor in one condition and type
+    #: alone, which makes donors respond differently; with one donor there is neither.
+    donor_effect: float = 0.3
+    sample_effect: float = 0.1
 
     def __post_init__(self):
         for name, value in vars(self).items():
-            if name in ("n_types", "n_conditions", "n_batches"):
+            if name in ("n_types", "n_conditions", "n_batches", "n_donors"):
                 _check(value >= 1, name, value, "a whole number of at least 1")
-            elif name in ("effect_size", "response_spread", "dispersion", "library_spread", "batch_effect"):
+            elif name.endswith(("_effect", "_spread")) or name in ("effect_size", "dispersion"):
                 _check(0 <= value < np.inf, name, value, "a finite number of at least 0")
         _check(0 <= self.type_specific <= 1, "type_specific", self.type_specific, "a number from 0 to 1")
         _check(0 <= self.dropout < 1, "dropout", self.dropout, "a probability from 0 to below 1")
@@ -135,8 +141,8 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
 
     The count of gene g in cell i is negative binomial with mean `library_i * rho_ig` and variance
     `mean + dispersion * mean**2`. rho_i, which sums to 1 over genes, is proportional to
-    `exp(baseline_g + type_tg + response_i * effect_ktg + batch_bg)` for a cell of type t, condition k and
-    batch b. Types are the same in every condition.
+    `exp(baseline_g + type_tg + response_i * effect_ktg + batch_bg + donor_dg + sample_dktg)` for a cell of type t,
+    condition k, batch b and donor d. Types are the same in every condition.
 
     Parameters
     ----------
@@ -151,9 +157,10 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     -------
     AnnData with `X`: integer-valued counts, CSR float32; a cell that would be empty has one, in its
     gene of highest rate. `obs`: `condition` ("control", "treated_1", ...), `cell_type` ("type_0", ...), `batch`
-    ("batch_0", ...) and `response`, the true strength (0 in controls). For each treatment, `varm["effect_treated_1"]`
-    (n_genes, T) has the log fold changes by type and `var["effect_treated_1"]` their mean over types;
-    `var["is_effect"]` marks genes any treatment changes. `uns["simulation"]` has the arguments.
+    ("batch_0", ...), `donor` ("donor_0", ...; where there are several) and `response`, the true strength (0 in
+    controls). For each treatment, `varm["effect_treated_1"]` (n_genes, T) has the log fold changes by type and
+    `var["effect_treated_1"]` their mean over types; `var["is_effect"]` marks genes any treatment changes.
+    `uns["simulation"]` has the arguments.
 
     Examples
     --------
@@ -195,6 +202,13 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     library = rng.lognormal(np.log(how.library_size), how.library_spread, n_cells)
     codes = {"condition": condition, "type": cell_type, "batch": batch}
     cells = pd.DataFrame({**codes, "response": response, "library": library})
+    if how.n_donors > 1:
+        # A donor's cells of a condition and type have a shift of their own, beside their batch's.
+        donor = rng.permutation(np.arange(n_cells) % how.n_donors)
+        own = rng.normal(0, how.sample_effect, (how.n_donors, per_group.size, n_genes))
+        own += rng.normal(0, how.donor_effect, (how.n_donors, 1, n_genes))
+        cells["batch"] = (batch * how.n_donors + donor) * per_group.size + group
+        shifts = (shifts[:, None] + own.reshape(-1, n_genes)).reshape(-1, n_genes)
     counts = _draw_counts(rng, how, cells, *(part.astype(np.float32) for part in (profiles, effects, shifts)))
 
     conditions = ["control"] + [f"treated_{k}" for k in range(1, how.n_conditions)]
@@ -202,6 +216,8 @@ def simulate_counts(n_cells: int = 2000, n_genes: int = 500, *, seed: int = 0, *
     obs["condition"] = pd.Categorical.from_codes(condition, conditions)
     obs["cell_type"] = pd.Categorical.from_codes(cell_type, [f"type_{t}" for t in range(how.n_types)])
     obs["batch"] = pd.Categorical.from_codes(batch, [f"batch_{b}" for b in range(how.n_batches)])
+    if how.n_donors > 1:
+        obs["donor"] = pd.Categorical.from_codes(donor, [f"donor_{d}" for d in range(how.n_donors)])
     obs["response"] = response
     var = pd.DataFrame({"is_effect": (effects != 0).any(axis=(0, 1))}, index=[f"gene_{g}" for g in range(n_genes)])
     varm = {f"effect_{conditions[k]}": effects[k].T for k in range(1, how.n_conditions)}

@@ -25,15 +25,13 @@ from discovr_sc.errors import InputError
 from discovr_sc.model import on_disk
 from discovr_sc.model.checks import check_number, check_query, check_setup, check_whole_number
 from discovr_sc.model.conditions import CONDITION_SLOT
-from discovr_sc.model.description import describe
 from discovr_sc.model.fields import CellTypeField, ConditionField, TensorField
-from discovr_sc.model.stored import StoredModel
+from discovr_sc.model.questions import Questions
 from discovr_sc.module.evidence import CELL_TYPE_SLOT
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.module.surgery import training_only
 from discovr_sc.settings import Weights, default_epochs, paper_plan, paper_settings
-from discovr_sc.tools import counterfactual, differential, effects, latents, page, query_data, reconstruction, report
-from discovr_sc.tools.counterfactual_check import compare_effects
+from discovr_sc.tools.report import FRESH_PROBE, fresh_probes
 from discovr_sc.train import AdversarialPlan, InterruptibleTrainRunner, Splitter
 from discovr_sc.train.runner import quiet
 
@@ -41,7 +39,7 @@ from discovr_sc.train.runner import quiet
 logger = logging.getLogger("scvi").getChild("discovr_sc")
 
 
-class DisentangledModel(StoredModel):
+class DisentangledModel(Questions):
     """What all models share. A model declares its module and its name in the paper's tables."""
 
     _module_cls: ClassVar[type[DisentangledModule]]
@@ -54,27 +52,6 @@ class DisentangledModel(StoredModel):
     _plan_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
     #: Whether the method uses ``cell_type_key``.
     _uses_cell_types: ClassVar[bool] = False
-
-    # Questions, each answered by a function over the model -----------------------------------------------------
-
-    get_latent_representation = latents.get_latent_representation
-    predict_condition = latents.predict_condition
-    get_normalized_expression = reconstruction.get_normalized_expression
-    posterior_predictive_sample = reconstruction.posterior_predictive_sample
-    get_reconstruction = reconstruction.get_reconstruction
-    get_reconstruction_error = reconstruction.get_reconstruction_error
-    get_marginal_ll = reconstruction.get_marginal_ll
-    get_latent_library_size = reconstruction.get_latent_library_size
-    disentanglement_report = report.disentanglement_report
-    report = page.report
-    predict_counterfactual = counterfactual.predict_counterfactual
-    compare_effects = compare_effects
-    differential_expression = differential.differential_expression
-    get_condition_effect = effects.get_condition_effect
-    load_query_data = classmethod(query_data.load_query_data)
-    prepare_query_anndata = staticmethod(query_data.prepare_query_anndata)
-    add_condition = query_data.add_condition
-    __repr__ = describe
 
     def get_elbo(self, *args, **kwargs):
         """See :meth:`scvi.model.base.VAEMixin.get_elbo`: a lower bound on log p(x | y), in nats per cell.
@@ -395,6 +372,6 @@ class DisentangledModel(StoredModel):
         self.trained_on_ = self.own_fingerprint()
         if isinstance(self.history_, dict) and "train_loss" in self.history_:
             last = self.history_["train_loss"].index[-1:]
-            for place, accuracy in report.fresh_probes(self).items():
-                name = f"{report.FRESH_PROBE}{place}"
+            for place, accuracy in fresh_probes(self).items():
+                name = f"{FRESH_PROBE}{place}"
                 self.history_[name] = pd.DataFrame({name: [accuracy]}, index=last)

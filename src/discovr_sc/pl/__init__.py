@@ -1,7 +1,7 @@
 """Plots over scanpy and matplotlib; each returns Axes."""
 
 from discovr_sc.pl.composition import composition
-from discovr_sc.pl.effects import condition_effect, gene_variance
+from discovr_sc.pl.effects import condition_effect, condition_tree, gene_variance
 from discovr_sc.pl.embeddings import latents, to_plane
 from discovr_sc.pl.predictions import counterfactual
 from discovr_sc.pl.training import disentanglement, history
@@ -9,6 +9,7 @@ from discovr_sc.pl.training import disentanglement, history
 __all__ = [
     "composition",
     "condition_effect",
+    "condition_tree",
     "counterfactual",
     "disentanglement",
     "gene_variance",

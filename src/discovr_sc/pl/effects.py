@@ -1,5 +1,6 @@
 """Pictures of what the condition changes."""
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from matplotlib.axes import Axes
+from scipy.cluster.hierarchy import dendrogram, linkage
 
 from discovr_sc.pl.figure import finish, label_points, new_axes
 
@@ -121,6 +123,49 @@ def condition_effect(
         title=f"{group}: {int(part['is_de'].sum())} of {len(part)} genes",
     )
     ax.legend(fontsize=8, loc="lower left")
+    return finish(ax, show, save)
+
+
+def condition_tree(
+    differences: pd.DataFrame,
+    *,
+    group: str | None = None,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Dendrogram of conditions or donors, by their distances in w (average linkage).
+
+    Parameters
+    ----------
+    differences
+        From ``model.get_w_differences``.
+    group
+        One of its groups; by default distances are averaged over the groups that a pair has in common.
+    ax, show, save
+        See :func:`gene_variance`.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"group": "all", "first": ["a", "a", "b"], "second": ["b", "c", "c"],
+    ...                       "distance": [1.0, 4.0, 5.0]})
+    >>> [label.get_text() for label in pl.condition_tree(table, show=False).get_yticklabels()]
+    ['c', 'a', 'b']
+    """
+    if group is not None and group not in set(differences["group"]):
+        raise ValueError(f"group={group!r} is not in the table, which has {list(differences['group'].unique())}.")
+    chosen = differences if group is None else differences[differences["group"] == group]
+    mean = chosen.groupby(["first", "second"], sort=False)["distance"].mean()
+    names = sorted({name for pair in mean.index for name in pair})
+    pairs = [mean.get((one, other), mean.get((other, one))) for one, other in combinations(names, 2)]
+    missing = [pair for pair, distance in zip(combinations(names, 2), pairs, strict=True) if distance is None]
+    if missing:
+        raise ValueError(
+            f"{missing[0]} have no group in common, so there is no distance between them; drop one of them."
+        )
+    ax = new_axes(ax, (5.0, 1.2 + 0.3 * len(names)))
+    dendrogram(linkage(pairs, "average"), labels=names, orientation="left", ax=ax, color_threshold=0)
+    ax.set(xlabel="distance in w", title=group or "")
     return finish(ax, show, save)
 
 

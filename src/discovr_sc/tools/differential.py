@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
-from scipy.stats import false_discovery_control
+from scipy.sparse import csr_matrix, diags
+from scipy.stats import false_discovery_control, norm
 from scvi import settings
 from scvi.model.base import DifferentialComputation
 
 from discovr_sc._scvi import expected_fdr_calls
-from discovr_sc.model.checks import check_columns, check_names, check_number, check_whole_number
+from discovr_sc.model.checks import check_columns, check_names, check_number, check_whole_number, find_data
 from discovr_sc.module.counterfactual import Decodable
 from discovr_sc.tools.counterfactual import decode, own_and_under, way_to
 from discovr_sc.tools.draws import seeded
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 MAX_FLOATS = 10_000_000
 #: Level of the credible intervals.
 LEVEL = 0.95
-#: Draws of all cells' counts that a test over replicates is averaged over.
-N_PSEUDOBULKS = 10
 
 #: Columns that scvi-tools computes, and its names of them.
 SCVI_COLUMNS = {
@@ -42,7 +41,7 @@ SCVI_COLUMNS = {
     "scale_reference": "scale2",
 } | {name: name for name in ("proba_de", "bayes_factor")}
 COLUMNS = ["group", "gene", "target", "reference", "lfc", "lfc_low", "lfc_high", "lfc_sd", "proba_de", "bayes_factor"]
-COLUMNS += ["is_de", "scale_target", "scale_reference", "n_target", "n_reference"]
+COLUMNS += ["p_cells", "is_de", "scale_target", "scale_reference", "n_target", "n_reference"]
 
 
 class EmptyPopulation(ValueError):
@@ -92,8 +91,9 @@ def differential_expression(
     """Differential expression between two conditions, within each group of cells.
 
     The log fold change of a gene is log2 of its normalised expression in the target over that in the reference. A
-    gene counts as differential where it is beyond ``delta``; its posterior probability is over cells and over the
-    latents' posteriors (scvi-tools' ``"change"`` mode).
+    gene counts as differential where it is beyond ``delta``; its posterior probability is over pairs of cells and over
+    the latents' posteriors (scvi-tools' ``"change"`` mode). Where cells come from several donors, give
+    ``replicate_key``: genes are then called by a test of the measured counts over donors, and the model gives effects.
 
     Parameters
     ----------
@@ -108,31 +108,30 @@ def differential_expression(
         Some groups only; an error where one of them lacks a condition, or has too few replicates.
     mode
         ``"observed"``: the target's cells against the reference's. ``"counterfactual"``: the same cells (of both
-        conditions, no others) under the target and under the reference, so that differences between cells do not
-        count; the error of the prediction itself is not in the probabilities, so more genes are called than ``fdr``
-        allows for.
+        conditions, no others) under the target and under the reference. Differences between the cells themselves
+        (their composition) are then left out of fold changes and probabilities. The error of the prediction is not in
+        the probabilities: more genes are called than ``fdr`` allows for, unless ``replicate_key`` is given.
     delta
         Absolute log2 fold change from which a gene counts as differential.
     fdr
-        Posterior expected share of false calls among those of a group. It is as good as the posterior: among few
-        cells, and of genes that are hardly expressed, more are false. Genes whose interval, ``lfc_low`` to
-        ``lfc_high``, leaves out 0 are the safer ones.
+        Without ``replicate_key``: posterior expected share of false calls among those of a group. It is as good as the
+        posterior: of genes that are hardly expressed more are false. Genes whose interval, ``lfc_low`` to
+        ``lfc_high``, leaves out 0 are the safer ones. With it: limit for ``p_adjusted``.
     pseudocount
-        Added to expression in counts per 10,000, for the probabilities; it keeps genes that are hardly expressed
-        from being called. The reported fold changes have a thousandth of it, as in scvi-tools.
+        Added to expression in counts per 10,000, for fold changes and probabilities: changes of genes that are hardly
+        expressed are near 0.
     replicate_key
-        Column of ``obs`` with replicates, such as donors. Genes are then ranked and called by how well replicates agree
-        on their change, as cells of one donor are not independent: counts are drawn from the posterior predictive
-        distribution, summed by replicate and condition, and their logarithms tested over replicates (limma's moderated
-        t, averaged over draws; Benjamini and Hochberg's ``fdr``). Replicates that have cells of both conditions are
-        paired, at least three of them; where none has, those of the two conditions are compared, at least three of
-        each. Genes with too few counts (edgeR's rule) are not tested. ``delta``, ``pseudocount`` and ``n_samples`` are
-        ignored in these calls. The model shares what it learns among replicates, so they agree more in its draws than
-        in the data: take the calls for a ranking, and test the genes you choose on pseudobulks of the measured counts.
+        Column of ``obs`` with replicates, such as donors. Cells of one donor are not independent, so the test is over
+        donors: measured counts are summed by replicate and condition, and their logarithms tested (limma's moderated t,
+        pseudobulks with few counts weighing less; p-values adjusted within the group by Benjamini and Hochberg).
+        Replicates that have cells of both conditions are paired, at least three of them; where none has, those of the
+        two conditions are compared, at least three of each. Genes with too few counts (edgeR's rule) are not tested.
+        The model has no part in these p-values. Its fold changes (``lfc``) are what it adds: shrunken towards what
+        like cells do and, with ``mode="counterfactual"``, of the same cells under both conditions.
     **drawing
         How samples are drawn:
 
-        - ``by=None``: For ``mode="counterfactual"``: see :meth:`predict_counterfactual`.
+        - ``by=None``: for ``mode="counterfactual"``: see :meth:`predict_counterfactual`.
         - ``n_samples=5000``: Posterior samples of each population, drawn with its cells.
         - ``batch_correction=False``: Decode the cells of both populations in batches drawn at random, not in their
           own: each pair of samples in one batch.
@@ -145,9 +144,17 @@ def differential_expression(
     ``target`` and ``reference``, ``lfc`` (posterior mean of the log2 fold change) with the ends of its 95 % credible
     interval (``lfc_low``, ``lfc_high``) and standard deviation (``lfc_sd``), ``proba_de``, ``bayes_factor`` (log odds),
     ``is_de`` (called at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and
-    numbers of cells. With ``replicate_key`` also the mean log2 fold change of the replicates' sums
-    (``lfc_replicates``), ``t`` and ``p_value`` of the test over them, ``n_replicates`` (of both conditions, where each
-    has one) and ``paired``; rows are then sorted by the absolute value of ``t``.
+    numbers of cells.
+
+    ``p_cells`` is the p-value of the change of the measured counts, cells taken as independent (missing with
+    ``mode="counterfactual"``): a gene is called where both the posterior and, by Benjamini and Hochberg, these p-values
+    say so at the given FDR. After n cells that agree, the chance that the next does not is 0.5 / (n + 1) (Jeffreys'
+    rule): so much of the distribution, for each condition, is put at no change. So few cells give fewer calls: below
+    some 20 of each condition there are none at an ``fdr`` of 0.05, which a warning tells.
+
+    With ``replicate_key`` also the log2 fold change over replicates of their counts (``lfc_replicates``), ``t``,
+    ``p_value`` and ``p_adjusted`` of the test, ``n_replicates`` (of both conditions, where each has one) and
+    ``paired``; ``is_de`` is then ``p_adjusted <= fdr``, and rows are sorted by the absolute value of ``t``.
 
     Examples
     --------
@@ -163,16 +170,6 @@ def differential_expression(
         raise ValueError(f"mode={mode!r} is not known; choose 'observed' or 'counterfactual'.")
     if draw.by is not None and mode == "observed":
         raise ValueError(f"by={draw.by!r} chooses w for mode='counterfactual'; leave it out, or set that mode.")
-    if replicate_key is not None and draw.batch_correction:
-        raise ValueError(
-            f"replicate_key={replicate_key!r} tests counts drawn in the cells' own batches; leave out "
-            "batch_correction=True, or replicate_key."
-        )
-    if replicate_key is not None and mode == "counterfactual":
-        raise ValueError(
-            f"replicate_key={replicate_key!r} is for mode='observed': predictions are of one model, so replicates "
-            "agree on them. Leave it out."
-        )
     for argument, value in {"delta": delta, "pseudocount": pseudocount}.items():
         check_number(argument, value, above=0)
     check_number("fdr", fdr, above=0, below=1)
@@ -187,7 +184,8 @@ def differential_expression(
     for name, members in _groups(adata, groupby, groups):
         try:
             populations = _populations(model, adata, name, members, pair, mode)
-            compared.append((name, populations, _replicates(adata, replicate_key, name, populations)))
+            measured = _populations(model, adata, name, members, pair, "observed") if replicate_key else populations
+            compared.append((name, populations, _replicates(adata, replicate_key, name, measured)))
         except (EmptyPopulation, TooFewReplicates) as error:
             if groupby is None or groups is not None:
                 raise
@@ -196,17 +194,32 @@ def differential_expression(
         fix = "use mode='counterfactual'" if replicate_key is None else "leave replicate_key out"
         enough = "" if replicate_key is None else " and enough replicates"
         raise ValueError(f"no group of {groupby!r} has cells of both conditions{enough}; {fix}.")
+    counts, _ = find_data(adata, model.get_setup_arg("layer"), None)
     tables = []
     for name, populations, replicates in compared:
         sampler = ExpressionSampler(model, adata, populations, ways, draw)
         n_cells = {f"n_{key}": len(population.cells) for key, population in zip(names, populations, strict=True)}
-        table = _compare(sampler, adata, delta, pseudocount).assign(group=name, **names, **n_cells)
+        # Jeffreys' chance that the next cell, of either condition, is unlike all that were seen.
+        doubt = 1 - float(np.prod([1 - 0.5 / (n + 1) for n in n_cells.values()]))
+        if replicates is None and doubt > fdr:
+            sizes = " and ".join(f"{n} cells of {of}" for n, of in zip(n_cells.values(), names.values(), strict=True))
+            warnings.warn(
+                f"group {name!r} has {sizes}: too few for a call at fdr={fdr}. Test larger groups, or "
+                "take the table for a ranking.",
+                UserWarning,
+                stacklevel=settings.warnings_stacklevel,
+            )
+        table = _compare(sampler, adata, delta, pseudocount, doubt).assign(group=name, **names, **n_cells)
         table["is_de"] = expected_fdr_calls(table["proba_de"], fdr=fdr)
-        table = table.sort_values(["proba_de", "abs_lfc"], ascending=False)[COLUMNS]
+        if mode == "observed":
+            # The posterior knows nothing of the error of the weights: what it calls has to be in the counts, too.
+            table["p_cells"] = _measured_p(counts, populations, pseudocount)
+            table["is_de"] &= false_discovery_control(table["p_cells"]) <= fdr
+        table = table.sort_values(["proba_de", "abs_lfc"], ascending=False).reindex(columns=COLUMNS)
         if replicates is not None:
-            with seeded(draw.seed):
-                test = replicates.test(lambda cells: draw_counts(model, adata, cells, batch_size=draw.batch_size))
-            table = _ranked_by(test, table, fdr).assign(n_replicates=len(replicates), paired=replicates.paired)
+            table = table.join(replicates.test(counts)).assign(n_replicates=len(replicates), paired=replicates.paired)
+            table["is_de"] = table["p_adjusted"] <= fdr  # not of genes that are not tested
+            table = table.sort_values("t", key=np.abs, ascending=False, kind="stable")
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -222,15 +235,6 @@ def _compared(model: ModelInterface, target: str | None, reference: str | None) 
     if ours == others:
         raise ValueError(f"target and reference are both {target!r}; give two conditions.")
     return ours, others
-
-
-def draw_counts(
-    model: ModelInterface, adata: AnnData, cells: np.ndarray, batch_size: int | None = None
-) -> Iterator[np.ndarray]:
-    """Of the posterior predictive distribution, for some cells at a time: ``(N_PSEUDOBULKS, n, genes)``."""
-    for tensors in model.batches(adata, cells, batch_size, n_samples=N_PSEUDOBULKS):
-        own, _ = own_and_under(model, tensors, None, None, N_PSEUDOBULKS)
-        yield decode(model, own).sample().cpu().numpy().reshape(N_PSEUDOBULKS, -1, adata.n_vars)
 
 
 def _populations(
@@ -299,11 +303,21 @@ class ExpressionSampler:
         return np.concatenate([px.scale[:, self.genes].cpu().numpy() for px in decoded])
 
 
-def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocount: float) -> pd.DataFrame:
+def _compare(
+    sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocount: float, doubt: float
+) -> pd.DataFrame:
+    """A row for each gene; a share ``doubt`` of the samples has no change."""
     computation = DifferentialComputation(sampler, None, sampler.model.get_anndata_manager(adata, required=True))
+    n_samples = sum(len(latents.own.z) for latents in sampler.latents[0])
+    is_change = (np.arange(n_samples) >= doubt * n_samples)[:, None]
+
+    def change(target: np.ndarray, reference: np.ndarray, _: float) -> np.ndarray:
+        # scvi-tools reports fold changes with a thousandth of the pseudocount: those of rare genes are then of floors.
+        return is_change * (np.log2(target + pseudocount / 1e4) - np.log2(reference + pseudocount / 1e4))
+
     how = {"mode": "change", "use_observed_batches": True, "cred_interval_lvls": [LEVEL]}
-    how |= {"delta": delta, "pseudocounts": pseudocount / 1e4}
-    block = max(1, MAX_FLOATS // sum(len(latents.own.z) for latents in sampler.latents[0]))
+    how |= {"delta": delta, "pseudocounts": pseudocount / 1e4, "change_fn": change}
+    block = max(1, MAX_FLOATS // n_samples)
     tables = []
     for start in range(0, adata.n_vars, block):
         sampler.genes = slice(start, start + block)
@@ -311,6 +325,21 @@ def _compare(sampler: ExpressionSampler, adata: AnnData, delta: float, pseudocou
         columns = {name: result[theirs] for name, theirs in SCVI_COLUMNS.items()}
         tables.append(pd.DataFrame({"gene": adata.var_names[sampler.genes]} | columns))
     return pd.concat(tables, ignore_index=True).assign(abs_lfc=lambda table: table["lfc"].abs())
+
+
+def _measured_p(counts: Any, populations: Sequence[Population], pseudocount: float) -> np.ndarray:
+    """P-values ``(genes,)`` of the change of measured mean counts per 10,000, each cell taken as independent."""
+    change, variance = 0.0, 0.0
+    for sign, (cells, _) in zip((1, -1), populations, strict=True):
+        x = csr_matrix(counts[cells])
+        factors = 1e4 / np.maximum(x.sum(1).A1, 1)
+        x = diags(factors) @ x
+        mean = x.mean(0).A1 + pseudocount
+        # No smaller than the counting alone makes it: few cells may be alike by chance.
+        spread = np.maximum(x.power(2).mean(0).A1 - (mean - pseudocount) ** 2, mean * factors.mean())
+        change = change + sign * np.log(mean)
+        variance = variance + spread / len(cells) / mean**2
+    return 2 * norm.sf(np.abs(change) / np.sqrt(variance))
 
 
 def _replicates(adata: AnnData, key: str | None, group: str, populations: Sequence[Population]) -> Replicates | None:
@@ -329,15 +358,6 @@ def _replicates(adata: AnnData, key: str | None, group: str, populations: Sequen
             stacklevel=settings.warnings_stacklevel,
         )
     return replicates
-
-
-def _ranked_by(test: pd.DataFrame, table: pd.DataFrame, fdr: float) -> pd.DataFrame:
-    """A table whose index numbers the genes, with a test's columns and calls, the clearest changes first."""
-    table = table.join(test)
-    tested = table["p_value"].notna()
-    table["is_de"] = False
-    table.loc[tested, "is_de"] = false_discovery_control(table.loc[tested, "p_value"]) <= fdr
-    return table.sort_values("t", key=np.abs, ascending=False, kind="stable")
 
 
 def _groups(adata: AnnData, groupby: str | None, groups: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,29 +1,41 @@
-"""Changes that replicates agree on: cells of one donor are not independent of each other."""
+"""Changes that replicates agree on: pseudobulks of the measured counts, tested as limma tests them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
-from scipy.stats import hmean
+from scipy.stats import chi2, false_discovery_control, trim_mean
 from scipy.stats import t as student
 
 from discovr_sc.model.checks import check_columns
 
 #: Replicates that a variance can be estimated from.
 LEAST_REPLICATES = 3
+#: Share of the genes, at either end, that do not count when pseudobulks are put on one scale.
+TRIMMED = 0.3
 
 
 class TooFewReplicates(ValueError):
     """A variance over replicates cannot be estimated."""
 
 
-class ModeratedT(NamedTuple):
-    """Statistics ``(genes,)`` and their degrees of freedom."""
+class Side(NamedTuple):
+    """Values of one condition (or differences of two), ``(replicates, genes)``, and how noisy counting makes each."""
 
+    values: np.ndarray
+    #: Variance of a value that comes from the number of counts alone.
+    noise: np.ndarray
+
+
+class ModeratedT(NamedTuple):
+    """Effects and statistics ``(genes,)``, and the degrees of freedom."""
+
+    effect: np.ndarray
     t: np.ndarray
     df: float
 
@@ -33,29 +45,50 @@ class ModeratedT(NamedTuple):
         return 2 * student.sf(np.abs(self.t), self.df)
 
 
-def moderated_t(values: np.ndarray, others: np.ndarray | None = None) -> ModeratedT:
-    """Limma's test (Smyth 2004) that values ``(replicates, genes)`` have mean 0, or the same mean as others.
+def moderated_t(*sides: Side) -> ModeratedT:
+    """Limma's test (Smyth 2004) that the values of a side have mean 0, or that two sides have the same mean.
 
-    Variances are shrunk towards a common one. Their prior, a scaled inverse chi-squared, is fitted to the genes by
-    moments of log variances.
+    Values with few counts weigh less: the variance of a value is that of its counting, and one that all genes share,
+    times a factor of the gene. Factors are shrunk towards a common one. Their prior, a scaled inverse chi-squared, is
+    fitted to the genes by moments of log variances.
     """
-    df: float
-    if others is None:
-        df, unit = len(values) - 1, 1 / len(values)
-        mean, variance = values.mean(0), values.var(0, ddof=1)
-    else:
-        df, unit = len(values) + len(others) - 2, 1 / len(values) + 1 / len(others)
-        mean = values.mean(0) - others.mean(0)
-        variance = (len(values) * values.var(0) + len(others) * others.var(0)) / df
+    df = sum(len(values) - 1 for values, _ in sides)
+    typical = chi2.median(df) / df
+
+    def too_small(log_shared: float) -> float:
+        return float(np.median(_weighted(sides, np.exp(log_shared), df)[1])) - typical
+
+    # The variance with which the factor of the median gene is 1 (Paule and Mandel 1982).
+    low, high = np.log(1e-6), np.log(1e3)
+    shared = brentq(too_small, low, high) if too_small(low) > 0 else low
+    effect, variance, unit = _weighted(sides, np.exp(shared), df)
+    variance, total_df = shrunken_variance(variance, df)
+    return ModeratedT(effect, effect / np.sqrt(variance * unit), total_df)
+
+
+def _weighted(sides: Sequence[Side], shared: float, df: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Effects, factors of the variances, and what these are multiplied by to give that of the effect; ``(genes,)``."""
+    effect, variance, unit = 0.0, 0.0, 0.0
+    for sign, (values, noise) in zip((1, -1), sides, strict=False):
+        weights = 1 / (noise + shared)
+        mean = (weights * values).sum(0) / weights.sum(0)
+        effect = effect + sign * mean
+        variance = variance + (weights * (values - mean) ** 2).sum(0) / df
+        unit = unit + 1 / weights.sum(0)
+    return np.asarray(effect), np.asarray(variance), np.asarray(unit)
+
+
+def shrunken_variance(variance: np.ndarray, df: float) -> tuple[np.ndarray, float]:
+    """Limma's posterior variances of genes, ``(genes,)``, and their degrees of freedom; of few genes, their own."""
+    if len(variance) < 3:
+        return np.maximum(variance, 1e-12), df
     log_variance = np.log(np.maximum(variance, 1e-12)) - digamma(df / 2) + np.log(df / 2)
     excess = log_variance.var(ddof=1) - polygamma(1, df / 2)
-    if excess > 1e-6:
-        prior_df = 2 * brentq(lambda x: polygamma(1, x) - excess, 1e-6, 1e8)
-        prior = np.exp(log_variance.mean() + digamma(prior_df / 2) - np.log(prior_df / 2))
-        variance, df = (prior_df * prior + df * variance) / (prior_df + df), prior_df + df
-    else:
-        variance, df = np.full_like(variance, np.exp(log_variance.mean())), np.inf
-    return ModeratedT(mean / np.sqrt(variance * unit), df)
+    if excess <= 1e-6:  # no more spread than chance
+        return np.full_like(variance, np.exp(log_variance.mean())), np.inf
+    prior_df = 2 * brentq(lambda x: polygamma(1, x) - excess, 1e-6, 1e8)
+    prior = np.exp(log_variance.mean() + digamma(prior_df / 2) - np.log(prior_df / 2))
+    return (prior_df * prior + df * variance) / (prior_df + df), prior_df + df
 
 
 def expressed(sums: np.ndarray, n_least: int) -> np.ndarray:
@@ -67,14 +100,14 @@ def expressed(sums: np.ndarray, n_least: int) -> np.ndarray:
     return (sums / totals >= 10 / np.median(totals)).sum(0) >= n_least
 
 
-def log2_per_million(sums: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Log2 counts per million of sums ``(..., replicates, genes)``.
+def log2_per_million(sums: np.ndarray) -> np.ndarray:
+    """Log2 counts per million of sums ``(pseudobulks, genes)``.
 
-    As in edgeR half a count is added, more to large pseudobulks and less to small ones (their totals, over all that are
-    compared, are ``totals``): else a gene with hardly any counts would fall as the total rises.
+    As in edgeR half a count is added, more to large pseudobulks and less to small ones: else a gene with hardly any
+    counts would fall as the total rises.
     """
     total = sums.sum(-1, keepdims=True)
-    added = 0.5 * total / totals.mean()
+    added = 0.5 * total / total.mean()
     return np.log2((sums + added) / (total + 2 * added) * 1e6)
 
 
@@ -114,32 +147,39 @@ class Replicates:
         """How many there are."""
         return len(self.names[0]) if self.paired else sum(map(len, self.names))
 
-    def test(self, draw: Callable[[np.ndarray], Iterable[np.ndarray]]) -> pd.DataFrame:
-        """The mean over draws of tests of all cells' counts.
+    def pseudobulks(self, counts: np.ndarray | sparse.spmatrix) -> list[np.ndarray]:
+        """Sums of all cells' counts ``(cells, genes)`` by replicate, of the target and the reference."""
+        sums = []
+        for cells, numbers, names in zip(self.cells, self._numbers, self.names, strict=True):
+            of_replicate = sparse.csr_array((np.ones(len(cells)), (numbers, np.arange(len(cells)))))
+            total = of_replicate @ counts[cells]
+            sums.append((total.toarray() if sparse.issparse(total) else np.asarray(total)).reshape(len(names), -1))
+        return sums
 
-        Counts are summed by replicate and condition, and tested as logarithms: within replicates that have both
-        conditions, else between those of one and of the other. ``draw`` gives, for rows of cells and in their order,
-        draws of the counts of some of them at a time, ``(n_draws, n, genes)``. The result has a row for each gene:
-        ``lfc_replicates`` (the mean log2 fold change of sums), ``t`` and ``p_value``, missing where counts are too few.
+    def test(self, counts: np.ndarray | sparse.spmatrix) -> pd.DataFrame:
+        """The test of all cells' counts ``(cells, genes)``.
+
+        Sums by replicate and condition are tested as logarithms: within replicates that have both conditions, else
+        between those of one and of the other. The result has a row for each gene: ``lfc_replicates`` (log2 fold
+        change over replicates), ``t``, ``p_value`` and ``p_adjusted`` (Benjamini and Hochberg), missing where counts
+        are too few.
         """
-        sums = [self._sums(draw, which) for which in (0, 1)]
-        tested = expressed(np.concatenate([part.mean(0) for part in sums]), min(map(len, self.names)))
-        totals = np.concatenate([part.sum(-1) for part in sums], axis=1)
-        target, reference = (log2_per_million(part, totals)[..., tested] for part in sums)
-        pairs = zip(target, reference, strict=True)
-        tests = [moderated_t(one - other) if self.paired else moderated_t(one, other) for one, other in pairs]
-        df = hmean([test.df for test in tests])  # some may be infinite
-        test = ModeratedT(np.mean([test.t for test in tests], axis=0), df)
-        columns = {"lfc_replicates": target.mean((0, 1)) - reference.mean((0, 1)), "t": test.t, "p_value": test.p_value}
-        return pd.DataFrame(columns, index=np.flatnonzero(tested)).reindex(range(len(tested)))
-
-    def _sums(self, draw: Callable[[np.ndarray], Iterable[np.ndarray]], which: int) -> np.ndarray:
-        """Of drawn counts, ``(n_draws, replicates, genes)``."""
-        sums, start = 0.0, 0
-        for drawn in draw(self.cells[which]):
-            numbers = self._numbers[which][start : start + drawn.shape[1]]
-            # (n_draws, genes, n) times (n, replicates)
-            of_replicate = numbers[:, None] == np.arange(len(self.names[which]))
-            sums = sums + np.swapaxes(np.swapaxes(drawn, 1, 2) @ of_replicate.astype(drawn.dtype), 1, 2)
-            start += drawn.shape[1]
-        return np.asarray(sums, dtype=float)
+        sums = self.pseudobulks(counts)
+        tested = expressed(np.concatenate(sums), min(map(len, self.names)))
+        columns = ["lfc_replicates", "t", "p_value", "p_adjusted"]
+        if not tested.any():
+            return pd.DataFrame(index=range(len(tested)), columns=columns, dtype=float)
+        logs = log2_per_million(np.concatenate(sums))[:, tested]
+        # Where some genes rise much, all others' shares of the total fall: most genes are taken not to change.
+        logs -= trim_mean(logs - logs.mean(0), TRIMMED, axis=1)[:, None]
+        sides = []
+        for part, values in zip(sums, np.split(logs, [len(sums[0])]), strict=True):
+            expected = part.sum(1, keepdims=True) * part[:, tested].sum(0) / part.sum()
+            sides.append(Side(values, 1 / np.log(2) ** 2 / (expected + 0.5)))
+        if self.paired:
+            target, reference = sides
+            sides = [Side(target.values - reference.values, target.noise + reference.noise)]
+        test = moderated_t(*sides)
+        values = test.effect, test.t, test.p_value, false_discovery_control(test.p_value)
+        table = pd.DataFrame(dict(zip(columns, values, strict=True)), index=np.flatnonzero(tested))
+        return table.reindex(range(len(tested)))

@@ -12,7 +12,7 @@ from discovr_sc.experiments.studies import kang
 
 
 def test_every_study_is_known_by_its_name():
-    assert len(STUDIES) == 22
+    assert len(STUDIES) == 23
     assert all(study.name == name for name, study in STUDIES.items())
     assert STUDIES["kang"] is kang.KANG
 
