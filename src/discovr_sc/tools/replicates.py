@@ -180,6 +180,6 @@ class Replicates:
             target, reference = sides
             sides = [Side(target.values - reference.values, target.noise + reference.noise)]
         test = moderated_t(*sides)
-        values = test.effect, test.t, test.p_value, false_discovery_control(test.p_value)
-        table = pd.DataFrame(dict(zip(columns, values, strict=True)), index=np.flatnonzero(tested))
+        found = test.effect, test.t, test.p_value, false_discovery_control(test.p_value)
+        table = pd.DataFrame(dict(zip(columns, found, strict=True)), index=np.flatnonzero(tested))
         return table.reindex(range(len(tested)))

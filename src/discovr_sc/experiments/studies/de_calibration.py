@@ -62,7 +62,7 @@ def make_null(preset: Preset, seed: int, cell_type: str) -> Task:
 
 def make_simulated(preset: Preset, seed: int) -> Task:
     """Cells of eight donors, each in both conditions."""
-    adata = data.simulate_counts(preset.n_train, 800, seed=seed, **SIMULATION)
+    adata = data.simulate_counts(preset.n_train or 0, 800, seed=seed, **SIMULATION)
     return Task(adata, adata, setup={"condition_key": "condition"})
 
 
