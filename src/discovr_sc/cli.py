@@ -185,7 +185,7 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--cells", type=int, nargs="+", dest="n_cells", help="sizes to scale to (default: 1e4 to 1e6)")
     parser.add_argument("--genes", type=int, nargs="+", dest="n_genes", help="numbers of genes to scale to")
     parser.add_argument("--points", type=int, dest="n_points", help="points of the Swiss roll (default: 20,000)")
-    parser.add_argument("--parts", nargs="+", help="import, memory, scaling, kang, swiss-roll (default: all)")
+    parser.add_argument("--parts", nargs="+", help="import, memory, scaling, genes, kang, swiss-roll (default: all)")
 
 
 def _run_bench(**settings) -> None:

@@ -298,11 +298,29 @@ def _train_simulated(n_cells: int, n_genes: int, n_steps: int) -> tuple[float, f
     return statistics.median(clock.cpu) / (n_steps * BATCH_SIZE), peak_memory_mb() - before, sparse_size
 
 
-def sparse_cells(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
-    """Cells of two conditions with 60 non-zero counts each, one in each stretch of genes; never dense."""
+def many_genes(*, rounds: int, n_steps: int, n_genes: Sequence[int], **_) -> dict[str, float]:
+    """Steps of DISCOVR beside scVI's, in turn, by number of genes; one count in twenty is not zero."""
+    rows: dict[str, float] = {}
+    seconds = []
+    for genes in n_genes:
+        adata = sparse_cells(n_steps * BATCH_SIZE, genes, n_counts=genes // 20)
+        models = {"scvi": scvi_model(adata.copy()), "discovr": discovr(adata)}
+        clocks = {name: Clock() for name in models}
+        for model in models.values():
+            model.train(limit_train_batches=WARM_UP)
+        for _round in range(rounds):
+            for name, model in models.items():
+                model.train(limit_train_batches=n_steps, callbacks=[TrainingClock(clocks[name])])
+        rows[f"epoch_vs_scvi_{genes}"] = ratio(clocks["discovr"], clocks["scvi"])
+        seconds.append(statistics.median(clocks["discovr"].cpu))
+    return rows | {f"per_cell_{n_genes[-1]}_vs_{n_genes[0]}": seconds[-1] / seconds[0]}
+
+
+def sparse_cells(n_cells: int, n_genes: int, seed: int = 0, *, n_counts: int = COUNTS_PER_SIMULATED_CELL) -> AnnData:
+    """Cells of two conditions with so many non-zero counts each, one in each stretch of genes; never dense."""
     rng = np.random.default_rng(seed)
-    stretch = n_genes // COUNTS_PER_SIMULATED_CELL
-    starts = np.arange(COUNTS_PER_SIMULATED_CELL, dtype=np.int32) * stretch
+    stretch = n_genes // n_counts
+    starts = np.arange(n_counts, dtype=np.int32) * stretch
     indices = (rng.integers(stretch, size=(n_cells, len(starts)), dtype=np.int32) + starts).ravel()
     counts = rng.integers(1, 5, indices.size, dtype=np.int8).astype(np.float32)
     x = csr_matrix((counts, indices, np.arange(n_cells + 1) * len(starts)), shape=(n_cells, n_genes))
@@ -341,6 +359,7 @@ PARTS: dict[str, Callable[..., dict[str, float]]] = {
     "import": import_time,
     "memory": peak_memory,
     "scaling": scaling,
+    "genes": many_genes,
     "kang": kang_speed,
     "swiss-roll": swiss_roll,
 }
