@@ -45,7 +45,7 @@ def test_counterfactuals(model, kind):
 
 def test_counterfactuals_by_cell_type(model):
     if "neighbor-shift" in model.counterfactual_ways:
-        ask = {"target": "treated_1", "cell_type_key": "cell_type", "n_samples": 3}
+        ask = {"target": "treated_1", "by": "neighbor-shift", "cell_type_key": "cell_type", "n_samples": 3}
         check(model, lambda m, adata, **kw: m.predict_counterfactual(adata, **ask, **kw).X)
 
 

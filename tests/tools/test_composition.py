@@ -51,7 +51,7 @@ def test_types_that_no_condition_shares_are_still_told_to_lie_apart():
 
 def test_clusters_stand_in_for_types_and_a_warning_asks_for_them():
     z, conditions, _ = embedding()
-    with pytest.warns(UserWarning, match=r"differ in their composition, or z .* clusters of z tell .* cell_type_key"):
+    with pytest.warns(UserWarning, match=r"differ in their composition, or .* clusters of z predict .* cell_type_key"):
         found = rows(z, conditions, None)
     assert set(found) == {"composition_floor", "leak_within_types"}
     assert found["composition_floor"] > 0.7

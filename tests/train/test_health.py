@@ -102,7 +102,7 @@ def heard(model, **settings) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.train(3, batch_size=40, enable_progress_bar=False, **settings)
-    return [str(warning.message) for warning in caught if "adversary does not work" in str(warning.message)]
+    return [str(warning.message) for warning in caught if "adversary has not worked" in str(warning.message)]
 
 
 @pytest.mark.parametrize("place", ["latent", "reconstruction", "both"])

@@ -62,6 +62,10 @@ def setup_annbatch(
     CellsOnDisk
         A datamodule. ``model = DISCOVR(registry=cells.registry)``, ``model.train(datamodule=cells)``, then ask about
         ``for part in cells.parts(): model.predict_counterfactual(part, ...)``.
+
+    Examples
+    --------
+    >>> cells = DISCOVR.setup_annbatch("cells.zarr", files, condition_key="stim")  # doctest: +SKIP
     """
     if not hasattr(BaseModelClass, "setup_annbatch"):
         raise InputError(

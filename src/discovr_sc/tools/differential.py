@@ -146,7 +146,7 @@ def differential_expression(
     ``is_de`` (called at the given FDR), ``scale_target`` and ``scale_reference`` (mean normalised expression), and
     numbers of cells.
 
-    ``p_cells`` is the p-value of the change of the measured counts, cells taken as independent (missing with
+    ``p_cells`` is the p-value of the change of the measured counts, cells taken as independent (no such column with
     ``mode="counterfactual"``): a gene is called where both the posterior and, by Benjamini and Hochberg, these p-values
     say so at the given FDR. After n cells that agree, the chance that the next does not is 0.5 / (n + 1) (Jeffreys'
     rule): so much of the distribution, for each condition, is put at no change. So few cells give fewer calls: below
@@ -176,6 +176,8 @@ def differential_expression(
     pair = _compared(model, target, reference)
     names = dict(zip(("target", "reference"), (str(model.conditions[k]) for k in pair), strict=True))
     adata = model.validate(adata)
+    if adata.n_obs < 2:
+        raise ValueError(f"adata has {adata.n_obs} cell; give at least 2 to compare.")
     ways: dict[int | None, Callable] = {}
     if mode == "counterfactual":
         with seeded(draw.seed):
@@ -216,6 +218,7 @@ def differential_expression(
             table["p_cells"] = _measured_p(counts, populations, pseudocount)
             table["is_de"] &= false_discovery_control(table["p_cells"]) <= fdr
         table = table.sort_values(["proba_de", "abs_lfc"], ascending=False).reindex(columns=COLUMNS)
+        table = table if mode == "observed" else table.drop(columns="p_cells")
         if replicates is not None:
             table = table.join(replicates.test(counts)).assign(n_replicates=len(replicates), paired=replicates.paired)
             table["is_de"] = table["p_adjusted"] <= fdr  # not of genes that are not tested

@@ -18,7 +18,6 @@ PLAIN = {"discovr"}
 READING = {"discovr-paper", "discovr-separable", "csvae", "hcsvae"}
 AWAITED = {
     "kang": BASELINES | READING | PLAIN,
-    "counterfactual": PLAIN,
     "differential-expression": PLAIN,
     "new-condition": {"added", "from-start"},
     "parametric": BASELINES | READING,
@@ -34,7 +33,10 @@ AWAITED = {
 }
 
 #: Studies that wait to be run, or to be run anew as a whole.
-ALL_AWAITED = {"kang-ablations", "kang-baseline-search", "parametric-baseline-search", "swiss-roll-baseline-search"}
+ALL_AWAITED = {
+    *("kang-ablations", "kang-baseline-search", "parametric-baseline-search", "swiss-roll-baseline-search"),
+    "counterfactual-5000",
+}
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name not in ALL_AWAITED])

@@ -122,6 +122,6 @@ def test_unequal_composition_costs_neither_types_nor_the_condition():
     without, told = scores(task), scores(task, cell_type_key="cell_type")
     assert without["floor"] > 0.65
     assert without["type_knn"] > 0.75 and without["leak"] < 0.66
-    assert min(without["transfer_forward"], without["transfer_back"]) > 0.8
+    assert min(without["transfer_forward"], without["transfer_back"]) > 0.75
     assert told["type_knn"] > 0.95 and told["leak"] < 0.62 and told["apart"] > 0.9
     assert min(told["transfer_forward"], told["transfer_back"]) > 0.95

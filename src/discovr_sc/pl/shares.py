@@ -8,7 +8,7 @@ from anndata import AnnData
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 
-from discovr_sc.model.checks import check_columns
+from discovr_sc.errors import MissingKeyError
 from discovr_sc.pl.figure import finish, new_axes
 
 
@@ -36,8 +36,9 @@ def composition(
     >>> pl.composition(adata, "condition", "cell_type", show=False).get_xlabel()
     'share of cells'
     """
-    check_columns(adata, [condition_key], "condition_key")
-    check_columns(adata, [cell_type_key], "cell_type_key")
+    for argument, key in {"condition_key": condition_key, "cell_type_key": cell_type_key}.items():
+        if key not in adata.obs:
+            raise MissingKeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
     counts = pd.crosstab(adata.obs[condition_key].astype(str), adata.obs[cell_type_key].astype("category"))
     shares = counts.div(counts.sum(axis=1), axis=0)
     colors = adata.uns.get(f"{cell_type_key}_colors")
