@@ -22,7 +22,7 @@ TINY = replace(STUDY.presets["full"], n_train=1200, max_epochs=2)
 def controls(monkeypatch):
     """Cells of eight donors that do not differ in any condition."""
     adata = data.simulate_counts(2000, 100, n_types=1, n_conditions=1, n_effect_genes=0, n_donors=8, seed=1)
-    adata.obs["stim"] = "CTRL"
+    adata.obs = adata.obs.drop(columns="condition").assign(stim="CTRL")
     adata.obs["cell_type"] = "B cells"
     monkeypatch.setattr(de_calibration, "load_kang", lambda: adata)
     return adata

@@ -29,6 +29,8 @@ SPLIT = "split_"
 #: Share of each simulated type; of the last, a donor has fewer than 30 cells.
 SHARES = (0.45, 0.35, 0.15, 0.05)
 RARE = f"type_{len(SHARES) - 1}"
+#: Simulated cells.
+N_SIMULATED = 3600
 #: 10 % of the genes change, most by a factor of 1.3 to 2.5; donors differ, and differ in how they respond.
 SIMULATION = {
     **{"n_types": len(SHARES), "type_proportions": [SHARES, SHARES], "n_donors": 8},
@@ -62,7 +64,7 @@ def make_null(preset: Preset, seed: int, cell_type: str) -> Task:
 
 def make_simulated(preset: Preset, seed: int) -> Task:
     """Cells of eight donors, each in both conditions."""
-    adata = data.simulate_counts(preset.n_train or 0, 800, seed=seed, **SIMULATION)
+    adata = data.simulate_counts(preset.n_train or N_SIMULATED, 800, seed=seed, **SIMULATION)
     return Task(adata, adata, setup={"condition_key": "condition"})
 
 
@@ -249,7 +251,7 @@ DE_CALIBRATION = Study(
     experiment="simulated",
     make_task=make_task,
     evaluate=evaluate,
-    presets={"full": Preset(n_train=3600, n_eval=None, max_epochs=60, patience=50, batch_size=256)},
+    presets={"full": Preset(n_train=N_SIMULATED, n_eval=None, max_epochs=60, patience=50, batch_size=256)},
     variants={
         "simulated": Variant(),
         **{
