@@ -16,7 +16,7 @@ import pandas as pd
 from discovr_sc.experiments import STUDIES
 from discovr_sc.experiments.engine.files import markdown_table
 from discovr_sc.experiments.engine.published import load_published
-from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.engine.results import STALE, Results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -36,9 +36,6 @@ class Line(NamedTuple):
     better: str
     variant: str | None = ""
 
-
-#: Behind a number whose rows were made with other settings than the present ones.
-STALE = "†"
 
 #: Better where the truth is a number, which stands in the table of the study, too.
 NEAR = "near the truth"

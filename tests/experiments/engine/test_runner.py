@@ -78,11 +78,25 @@ def test_rows_of_other_settings_are_run_anew_and_the_user_is_told(tmp_path, coun
     changed = replace(study, presets={"tiny": replace(TINY, max_epochs=1)})
     count_runs.clear()
     assert "other settings" not in capsys.readouterr().out
-    assert Results.open(changed, tmp_path).outdated == ["|tiny|diva|0"]
+    assert list(Results.open(changed, tmp_path).outdated) == ["|tiny|diva|0"]
     run_study(changed, tmp_path, n_seeds=1, jobs=1)
     assert len(count_runs) == 1
     assert "1 rows made with other settings than this version's, such as '|tiny|diva|0'" in capsys.readouterr().out
-    assert Results.open(changed, tmp_path).outdated == []
+    assert not Results.open(changed, tmp_path).outdated
+
+
+def test_outdated_rows_of_other_methods_stay_and_are_marked(tmp_path, count_runs):
+    study = tiny("parametric", methods=("diva", "csvae"))
+    run_study(study, tmp_path, n_seeds=2, jobs=1)
+    changed = replace(study, presets={"tiny": replace(TINY, max_epochs=1)})
+    results = run_study(changed, tmp_path, n_seeds=1, jobs=1, methods=["diva"])
+    assert set(results.outdated) == {"|tiny|csvae|0", "|tiny|csvae|1"}
+    assert list(results.means()["method"].unique()) == ["diva"]
+    again = Results.open(changed, tmp_path)
+    assert set(again.outdated) == set(results.outdated)
+    assert set(pd.read_csv(tmp_path / "parametric.csv", keep_default_na=False)["method"]) == {"diva", "csvae"}
+    lines = again.markdown("tiny").splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["diva", "csvae†"]
 
 
 def test_a_new_default_of_the_model_makes_rows_of_the_plain_model_stale(monkeypatch):

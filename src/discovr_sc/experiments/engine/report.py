@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 from discovr_sc import metrics
 from discovr_sc.experiments.engine.files import markdown_table
 from discovr_sc.experiments.engine.published import BLOCKS
-from discovr_sc.experiments.engine.results import Results
+from discovr_sc.experiments.engine.results import STALE, Results
 
 #: The six columns of the paper's appendix, by both estimators.
 RANKED = ("yz", "yw", "wz", "wz_given_y")
@@ -23,6 +23,8 @@ def write_report(results: Results, preset: str) -> str:
     text = f"# {study.name}, preset {preset}\n\n"
     text += "Mean ± sd over seeds; the paper's mean in parentheses where it has one. "
     text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
+    if results.outdated:
+        text += f"\n{STALE} marks rows of earlier settings, which wait to be made anew.\n"
     text += _tables(results, preset)
     for name, path in _figures(results, preset).items():
         shown = f"Not to be passed on: `{path.name}`." if study.private_figures else f"![{name}]({path.name})"
@@ -62,7 +64,7 @@ def _tables(results: Results, preset: str) -> str:
         (method,) = study.methods
         return f"\n{results.markdown(preset, by='variant', of=method)}"
     text = ""
-    run = set(results.means(preset)["variant"])
+    run = set(results.means(preset, outdated=True)["variant"])
     for variant in (name for name in study.variants if name in run):
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(preset, of=variant)}"
         text += _ranks(results, variant, preset)

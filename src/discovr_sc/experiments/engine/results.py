@@ -16,6 +16,9 @@ from discovr_sc.experiments.engine.study import Row, Study
 COLUMNS = ["study", "variant", "preset", "method", "seed", "metric", "value"]
 KEYS = ["variant", "preset", "method", "seed"]
 
+#: Behind what was made with other settings than the present ones.
+STALE = "†"
+
 
 @dataclass
 class Results:
@@ -28,12 +31,14 @@ class Results:
     table: pd.DataFrame
     #: For every row (``variant|preset|method|seed``) the fingerprint of its settings, the command and the version.
     made_by: dict[str, dict[str, str]]
-    #: Rows of the files that were made with other settings than the study's: left out, and gone with the next write.
-    outdated: list[str] = field(default_factory=list)
+    #: The same of rows that were made with other settings than the study's. They stay in the files, marked in the
+    #: tables, until a row of their variant and method is made anew.
+    outdated_table: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
+    outdated: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, study: Study, folder: str | Path) -> Self:
-        """Results so far; rows whose settings have changed since are left out."""
+        """Results so far; rows whose settings have changed since are kept apart."""
         folder = Path(folder)
         csv, meta = folder / f"{study.file_stem}.csv", folder / f"{study.file_stem}.json"
         if not csv.exists() or not meta.exists():
@@ -41,8 +46,10 @@ class Results:
         table = pd.read_csv(csv, keep_default_na=False, dtype={"variant": str, "seed": int, "value": float})
         made_by = json.loads(meta.read_text(encoding="utf-8"))["rows"]
         current = {key: made for key, made in made_by.items() if _is_current(study, key, made)}
-        table = table[_keys(table).isin(current)].reset_index(drop=True)
-        return cls(study, folder, table, current, outdated=sorted(made_by.keys() - current.keys()))
+        is_current = _keys(table).isin(current)
+        outdated = {key: made for key, made in made_by.items() if key not in current}
+        tables = [table[of].reset_index(drop=True) for of in (is_current, ~is_current)]
+        return cls(study, folder, tables[0], current, tables[1], outdated)
 
     def has(self, row: Row) -> bool:
         """Whether a row is done."""
@@ -59,6 +66,7 @@ class Results:
         with locked(self.folder):
             others = Results.open(self.study, self.folder)
             self.made_by = others.made_by
+            self._keep_outdated(others, row)
             lines = [(self.study.name, *row, metric, value) for metric, value in metrics.items()]
             new = pd.DataFrame(lines, columns=COLUMNS)
             kept = others.table[_keys(others.table) != _key(row)]
@@ -74,10 +82,22 @@ class Results:
                 path.parent.mkdir(exist_ok=True)
                 with replacing(path) as temporary:
                     np.savez_compressed(temporary, **sketch)  # type: ignore[arg-type]
-            write_atomically(self.folder / f"{self.study.file_stem}.csv", self.table.to_csv(index=False))
+            written = self._with_outdated().sort_values([*KEYS, "metric"], ignore_index=True)
+            write_atomically(self.folder / f"{self.study.file_stem}.csv", written.to_csv(index=False))
             meta = {"study": self.study.name, "settings": self.study.all_settings()}
-            meta["rows"] = dict(sorted(self.made_by.items()))
+            meta["rows"] = dict(sorted((self.outdated | self.made_by).items()))
             write_atomically(self.folder / f"{self.study.file_stem}.json", json.dumps(meta, indent=1, default=repr))
+
+    def _keep_outdated(self, others: Self, row: Row) -> None:
+        """Outdated rows but those of the new row's variant and method: a mean is over seeds of one setting."""
+        replaced = _key(row).rsplit("|", 1)[0]
+        self.outdated = {key: made for key, made in others.outdated.items() if key.rsplit("|", 1)[0] != replaced}
+        self.outdated_table = others.outdated_table[_keys(others.outdated_table).isin(self.outdated)]
+
+    def _with_outdated(self) -> pd.DataFrame:
+        """The table with the outdated rows."""
+        tables = [table for table in (self.table, self.outdated_table) if len(table)]
+        return pd.concat(tables, ignore_index=True) if tables else self.table
 
     def _sketch_path(self, key: str) -> Path:
         """The file of a row's arrays; one of an earlier version, whose name had bars, counts as well."""
@@ -107,17 +127,19 @@ class Results:
 
     def commands(self, preset: str) -> list[str]:
         """The commands that made a preset's rows."""
-        return sorted({made["command"] for key, made in self.made_by.items() if key.split("|")[1] == preset})
+        made_by = self.outdated | self.made_by
+        return sorted({made["command"] for key, made in made_by.items() if key.split("|")[1] == preset})
 
-    def means(self, preset: str | None = None) -> pd.DataFrame:
-        """Mean, standard deviation and number of seeds, by variant, method and metric."""
-        table = self.table if preset is None else self.table[self.table["preset"] == preset]
+    def means(self, preset: str | None = None, *, outdated: bool = False) -> pd.DataFrame:
+        """Mean, standard deviation and number of seeds, by variant, method and metric; of outdated rows, too, or not."""
+        table = self._with_outdated() if outdated else self.table
+        table = table if preset is None else table[table["preset"] == preset]
         grouped = table.groupby(["variant", "method", "metric"], sort=False)["value"]
         return grouped.agg(["mean", "std", "count"]).reset_index()
 
     def against_published(self, preset: str | None = None) -> pd.DataFrame:
         """Our means beside the paper's; its DisCoVR stands beside all of ours."""
-        ours = self.means(preset)
+        ours = self.means(preset, outdated=True)
         published = load_published().rename(columns={"mean": "paper", "sd": "paper_sd", "method": "paper_method"})
         published = published[published["study"] == self.study.name].drop(columns="study")
         ours["paper_method"] = ours["method"].replace({"discovr": "discovr-paper"})
@@ -126,7 +148,8 @@ class Results:
     def markdown(self, preset: str, *, by: str = "method", of: str = "") -> str:
         """A table of the headline's metrics that there are: ours (mean ± sd), the paper's in parentheses, and seeds.
 
-        It has a line for each method of the variant ``of``, or, with ``by="variant"``, for each variant of a method.
+        It has a line for each method of the variant ``of``, or, with ``by="variant"``, for each variant of a method;
+        lines of outdated rows are marked.
         """
         fixed, names = ("variant", self.study.methods) if by == "method" else ("method", self.study.variants)
         table = self.against_published(preset)
@@ -141,7 +164,16 @@ class Results:
         }
         n_seeds = table.groupby(by)["count"].max()
         shown = [name for name in names if name in n_seeds]
-        lines = [(name, n_seeds[name], *(cells.get((name, metric), "") for metric in metrics)) for name in shown]
+        old = self.outdated_table[self.outdated_table[fixed] == of]
+        stale = set(old.loc[old["preset"] == preset, by])
+        lines = [
+            (
+                f"{name}{STALE if name in stale else ''}",
+                n_seeds[name],
+                *(cells.get((name, metric), "") for metric in metrics),
+            )
+            for name in shown
+        ]
         return markdown_table(pd.DataFrame(lines, columns=[by, "seeds", *metrics]))
 
 
