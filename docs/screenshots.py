@@ -39,6 +39,8 @@ function look(frame, theme) {
   line.textContent = found.length ? frame.dataset.name + ' | ' + found.join(' | ') : '';
   document.body.append(line);
 }
+// When all frames are there: one that has just loaded may not be laid out.
+function lookAtAll(theme) { for (const frame of document.querySelectorAll('iframe')) look(frame, theme); }
 """
 
 
@@ -46,11 +48,12 @@ def sheet(site: Path, pages: Sequence[Path], width: int, theme: str) -> str:
     """A page with frames of other pages."""
     frames = "".join(
         f'<iframe src="{page.as_uri()}" data-name="{html.escape(str(page.relative_to(site)))}" width="{width}" '
-        f'height="{HEIGHT}" onload="look(this, \'{theme}\')"></iframe>'
+        f'height="{HEIGHT}"></iframe>'
         for page in pages
     )
+    body = f"<body onload=\"lookAtAll('{theme}')\">"
     style = "body{margin:0;background:#888}iframe{border:0;margin:0 10px 10px 0;vertical-align:top}p{margin:0}"
-    return f"<!doctype html><style>{style}</style><script>{SCRIPT}</script><body>{frames}</body>"
+    return f"<!doctype html><style>{style}</style><script>{SCRIPT}</script>{body}{frames}</body>"
 
 
 def run(chromium: str, source: Path, *options: str) -> str:
