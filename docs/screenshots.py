@@ -30,7 +30,8 @@ function look(frame, theme) {
   const within = (e) => { for (e = e.parentElement; e && e !== doc.body; e = e.parentElement)
     if (/auto|scroll/.test(frame.contentWindow.getComputedStyle(e).overflowX)
         && e.getBoundingClientRect().right <= width + 1) return true; return false; };
-  const wide = [...doc.querySelectorAll('main *')].filter((e) => {
+  const page = doc.querySelector('article') || doc.querySelector('main');
+  const wide = [...page.querySelectorAll('*')].filter((e) => {
     const box = e.getBoundingClientRect();
     return box.width > 1 && box.height > 1 && box.right > width + 1 && !within(e); });
   const found = root.scrollWidth > width ? ['the page: ' + root.scrollWidth] : [];
