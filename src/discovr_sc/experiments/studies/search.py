@@ -65,8 +65,8 @@ def without_noise_scale(method: Method) -> Method:
     return replace(method, settings=settings, train=train)
 
 
-def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Study:
-    """The search of a study's noise scales, with its methods as they were before."""
+def search_of(study: Study, score, scales: tuple[float, ...], data: dict, without: str | None = None) -> Study:
+    """The search of a study's noise scales, with its methods as they were before; ``without`` is left out."""
     return Study(
         name=f"{study.name}-search",
         experiment=study.experiment,
@@ -74,7 +74,9 @@ def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Stu
         evaluate=score,
         presets={"search": PRESET},
         variants={f"noise_scale={scale}": Variant(data=data, settings={"noise_scale": scale}) for scale in scales},
-        methods={name: without_noise_scale(m) for name, m in study.methods.items() if m.model is not None},
+        methods={
+            name: without_noise_scale(m) for name, m in study.methods.items() if m.model is not None and name != without
+        },
         headline=("score",),
         conclude=conclude_search,
         n_seeds=2,
@@ -83,4 +85,4 @@ def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Stu
 
 
 PARAMETRIC_SEARCH = search_of(PARAMETRIC, score_parametric, (0.4, 0.5, 0.6, 0.7), {})
-SWISS_ROLL_SEARCH = search_of(SWISS_ROLL, score_swiss_roll, (0.05, 0.1, 0.2, 0.3), {"flip": FLIP})
+SWISS_ROLL_SEARCH = search_of(SWISS_ROLL, score_swiss_roll, (0.05, 0.1, 0.2, 0.3), {"flip": FLIP}, "discovr-paper")
