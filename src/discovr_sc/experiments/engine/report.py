@@ -49,14 +49,15 @@ def _figures(results: Results, preset: str) -> dict[str, Path]:
     rows is missing, figures that are there from before, which may show more, are kept.
     """
     study = results.study
-    if study.draw is None or (study.sketch is not None and not results.sketches(preset)):
+    if study.draw is None:
         return {}
+    has_sketches = study.sketch is None or bool(results.sketches(preset))
     report = results.folder / f"{study.file_stem}.md"
     paths = {}
-    if results.missing_sketches(preset) and report.exists():
+    if (results.missing_sketches(preset) or not has_sketches) and report.exists():
         before = re.findall(rf"{study.file_stem}_(\S+)\.png", report.read_text(encoding="utf-8"))
         paths = {name: path for name in before if (path := results.folder / f"{study.file_stem}_{name}.png").exists()}
-    for name, figure in study.draw(results, preset).items():
+    for name, figure in study.draw(results, preset).items() if has_sketches else ():
         if name not in paths:
             paths[name] = results.folder / f"{study.file_stem}_{name}.png"
             figure.savefig(paths[name], dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
