@@ -41,6 +41,7 @@ def quiet() -> Iterator[None]:
         logger.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows: in beta
             for category in (DeprecationWarning, FutureWarning):
                 warnings.simplefilter("ignore", category)
             yield
