@@ -12,6 +12,8 @@ from discovr_sc.settings import BANDWIDTHS
 
 #: What a denominator is at least.
 SMALLEST = 1e-6
+#: Cells of a condition that an unbiased criterion needs.
+FEWEST = 4
 
 
 def mmd(
@@ -64,30 +66,36 @@ def mmd(
 
 
 def dependence(w: Tensor, z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
-    """How much w depends on z within conditions, from 0 (not at all) to 1: normalised HSIC, a scalar.
+    """How much w depends on z within conditions, 1 for a copy: normalised HSIC without bias, a scalar.
 
-    The Hilbert-Schmidt independence criterion with Gaussian kernels, centred within conditions, divided by the norms of
-    both kernels (Cortes, Mohri and Rostamizadeh 2012). Bandwidths are the mean squared distances within conditions.
+    The Hilbert-Schmidt independence criterion with Gaussian kernels whose bandwidths are the mean squared distances
+    within conditions, divided by the norms of both kernels. Kernels are U-centred within conditions (Szekely and Rizzo
+    2014), so the criterion is 0 in expectation where w and z are independent, whatever the distribution of w. The
+    plain estimate is above 0 there, and least where w is the same for all cells of a condition: as a penalty it takes
+    all that w tells of a cell, and not only what z tells, too.
 
     Parameters
     ----------
     w, z
         ``(n, n_latent)`` each.
     y
-        Indices of the conditions, ``(n,)``.
+        Indices of the conditions, ``(n,)``. Conditions of fewer than four cells have no estimate.
     n_conditions
         Number of conditions, K.
     """
     member = one_hot(y, n_conditions).to(w)
     same = member @ member.T
-    means = (member / member.sum(0).clamp(min=1)).T  # (K, n)
+    n = same.sum(1).clamp(min=FEWEST)
+    pairs = (same - torch.eye(len(y)).to(w)) * (same.sum(1) >= FEWEST)
 
     def centred_kernel(x: Tensor) -> Tensor:
         distances = squared_distances(x)
         width = (distances * same).sum() / same.sum()
-        kernel = torch.exp(-distances / width.detach().clamp(min=SMALLEST)) * same
-        kernel = kernel - member @ (means @ kernel)
-        return kernel - (kernel @ means.T) @ member.T
+        kernel = torch.exp(-distances / width.detach().clamp(min=SMALLEST)) * pairs
+        of_cells = kernel.sum(1)
+        of_conditions = member @ (member.T @ of_cells) / ((n - 1) * (n - 2))
+        share = of_cells / (n - 2)
+        return (kernel - share.unsqueeze(0) - share.unsqueeze(1) + of_conditions.unsqueeze(1)) * pairs
 
     of_w, of_z = centred_kernel(w), centred_kernel(z)
     return (of_w * of_z).sum() / (of_w.norm() * of_z.norm()).clamp(min=SMALLEST)

@@ -95,9 +95,9 @@ class Kinds(nn.Module):
         sums = self.sums
         if self.training:
             members = self._members(y, known).to(z)
-            batch = over_ranks(torch.einsum("nk,nc,nd->kcd", members, kinds, z)) / over_ranks(known.sum().to(z)).clamp(
-                1
-            )
+            n = over_ranks(known.sum().to(z)).clamp(min=1)
+            batch = over_ranks(torch.einsum("nk,nc,nd->kcd", members, kinds, z)) / n
+            batch = batch.to(self.sums)  # under mixed precision it is bfloat16
             self.sums.lerp_(batch.detach(), MOMENTUM)
             sums = self.sums + (batch - batch.detach())
         mass, others = self.mass, self.mass.sum(0) - self.mass  # (K, C)
