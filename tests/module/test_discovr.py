@@ -394,24 +394,28 @@ def test_w_is_not_centred_where_that_is_not_asked_for_or_the_prior_is_not_learne
 
 
 def test_terms_are_of_known_kinds_and_the_dependence_teaches_w_alone():
-    weights = {"mmd": 2.0, "hsic": 3.0}
+    weights = {"mmd": 2.0, "hsic": 3.0, "shift": 4.0}
     module, batch, y, cell_type = of_counts(weights=weights)
     q, p = module.eval()(batch, compute_loss=False)
     terms = module.objective(module.data(batch), q, p, None)
     shares_of_cells = p["shares"]
-    assert (shares_of_cells == module.kinds.eval()(q["qz"].loc, y, q["known"], cell_type, module.prior_z)).all()
+    assert (shares_of_cells == module.kinds.eval()(p["kinds"], y, q["known"])).all()
+    assert (p["kinds"] == module.kinds.of(q["qz"].loc, cell_type, module.prior_z)).all()
     value = mmd(q["qz"].loc, y, 2, module.settings.mmd_bandwidths, shares_of_cells)
     torch.testing.assert_close(terms["mmd"][1], value.expand(len(y)))
-    assert terms["mmd"][0] == 2 and terms["hsic"][0] == 3
+    assert terms["mmd"][0] == 2 and terms["hsic"][0] == 3 and terms["shift"][0] == 4
+    shift = module.kinds.displacement(q["qz"].loc, p["kinds"], y, q["known"])
+    torch.testing.assert_close(terms["shift"][1], shift.expand(len(y)))
     torch.testing.assert_close(terms["hsic"][1][0], dependence(q["qw"].loc, q["qz"].loc, y, 2))
     terms["hsic"][1].mean().backward()
     assert all(parameter.grad is None for parameter in module.z_encoder.parameters())
     assert any(parameter.grad is not None for parameter in module.w_encoder.parameters())
 
 
-def test_the_factor_of_alignment_scales_the_adversary_and_the_mmd_alone():
-    module, batch, *_ = of_counts(weights={"mmd": 2.0, "hsic": 3.0, "adv": 5.0})
+def test_the_factor_of_alignment_scales_what_aligns_and_nothing_else():
+    module, batch, *_ = of_counts(weights={"mmd": 2.0, "hsic": 3.0, "adv": 5.0, "shift": 4.0})
     q, p = module.eval()(batch, compute_loss=False)
     whole, none = (module.loss(batch, q, p, alignment=factor) for factor in (1.0, 0.0))
-    aligning = 5 * whole.extra_metrics["adv"] + 2 * whole.extra_metrics["mmd"]
+    values = whole.extra_metrics
+    aligning = 5 * values["adv"] + 2 * values["mmd"] + 4 * values["shift"]
     torch.testing.assert_close(whole.loss - none.loss, aligning, atol=1e-3, rtol=1e-3)

@@ -71,8 +71,8 @@ class DISCOVR(DisentangledModel):
         Sizes of the adversary's networks; None takes those of the encoders.
     weights
         Of the objective's terms: a dictionary of those that differ from the default, or :class:`~discovr_sc.Weights`
-        with all. By default, for counts, ``rec=1, rec_z=0.1, kl_z=0.4, kl_w=0.5, adv=40, mmd=1000, hsic=200``,
-        otherwise ``rec=1, rec_z=0.5, kl_z=1, kl_w=1, adv=1, mmd=0, hsic=0``.
+        with all. By default, for counts, ``rec=1, rec_z=0.1, kl_z=0.4, kl_w=0.5, adv=40, mmd=1000, shift=5,
+        hsic=200``, otherwise ``rec=1, rec_z=0.5, kl_z=1, kl_w=1, adv=1, mmd=0, shift=0, hsic=0``.
     encode_covariates
         Whether batch and covariates enter the encoders as well as the decoders.
     registry

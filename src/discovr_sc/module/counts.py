@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid, softplus
 
 _EPS = 1e-8
 
@@ -40,61 +40,51 @@ class NonZero(NamedTuple):
 def nb_log_prob(nonzero: NonZero, mu: Tensor, theta: Tensor) -> Tensor:
     """Log NB(x; mu, theta) summed over genes: ``(..., n)`` for means ``(..., n, genes)``."""
     theta = collapse(theta)
+    log_zero = NBLogZero.apply(mu, theta)
     rest, _ = _rest_and_log_zero(nonzero, mu, theta)
-    return nb_log_zero(mu, theta).sum(-1) + _sum_by_cell(nonzero, rest, mu.shape)
+    return log_zero.sum(-1) + _sum_by_cell(nonzero, rest, mu.shape)
 
 
 def zinb_log_prob(nonzero: NonZero, mu: Tensor, theta: Tensor, zero_logits: Tensor) -> Tensor:
     """Log ZINB(x; mu, theta, zero_logits) summed over genes: ``(..., n)`` for means ``(..., n, genes)``."""
-    theta = collapse(theta)
-    rest, log_zero = _rest_and_log_zero(nonzero, mu, theta)
+    theta, zero_logits = collapse(theta), collapse(zero_logits)
+    log_zero = zinb_log_zero(mu, theta, zero_logits)
+    rest, log_nb_zero = _rest_and_log_zero(nonzero, mu, theta)
     # What the negative binomial drew is not zero: log NB(0) - logits in the place of its mixture with extra zeros.
-    rest = rest - softplus(nonzero.take(zero_logits) - log_zero)
-    return ZINBLogZero.apply(mu, theta, zero_logits) + _sum_by_cell(nonzero, rest, mu.shape)
+    rest = rest - softplus(nonzero.take(zero_logits) - log_nb_zero)
+    return log_zero + _sum_by_cell(nonzero, rest, mu.shape)
 
 
-def nb_log_zero(mu: Tensor, theta: Tensor) -> Tensor:
-    """Log NB(0; mu, theta)."""
-    return theta * (torch.log(theta + _EPS) - torch.log(mu + (theta + _EPS)))
+def zinb_log_zero(mu: Tensor, theta: Tensor, zero_logits: Tensor) -> Tensor:
+    """Log ZINB(0; mu, theta, zero_logits) summed over genes; what cells share costs once: ``(1, genes)``."""
+    not_zero = logsigmoid(zero_logits - NBLogZero.apply(mu, theta))
+    return logsigmoid(zero_logits).sum(-1) - not_zero.sum(-1)
 
 
-class ZINBLogZero(torch.autograd.Function):
-    """Log ZINB(0; mu, theta, zero_logits) summed over genes, with the gradient written out.
+class NBLogZero(torch.autograd.Function):
+    """Log NB(0; mu, theta) = -theta log(1 + mu / theta), with the gradient written out.
 
-    With l = log NB(0; mu, theta) and s = sigmoid(l - logits), the probability that a zero is the negative binomial's,
-    the value is softplus(l - logits) - softplus(-logits), its derivative by l is s and by the logits
-    sigmoid(-logits) - s. Autograd's own way through the same lines makes twice the passes over (n, genes) matrices.
+    With r = mu / theta, its derivative by mu is -1 / (1 + r), and by theta r / (1 + r) - log(1 + r). Autograd's own way
+    makes twice the passes over (n, genes) matrices.
     """
 
     @staticmethod
-    def forward(ctx, mu: Tensor, theta: Tensor, zero_logits: Tensor) -> Tensor:
-        """``(..., n)`` for ``mu`` and ``zero_logits`` of ``(..., n, genes)``; theta broadcasts to them."""
-        total = mu + (theta + _EPS)
-        log_share = total.log().neg_().add_(torch.log(theta + _EPS))
-        a = torch.addcmul(-zero_logits, theta, log_share)
-        value, from_nb = softplus_and_sigmoid(a)
-        not_inflated, not_extra = softplus_and_sigmoid(-zero_logits)
-        ctx.save_for_backward(theta, total, log_share, from_nb, not_extra)
-        return value.sub_(not_inflated).sum(-1)
+    def forward(ctx, mu: Tensor, theta: Tensor) -> Tensor:
+        """``(..., n, genes)`` as ``mu``; theta broadcasts to it."""
+        ratio = mu / (theta + _EPS)
+        log = torch.log1p(ratio)
+        ctx.save_for_backward(theta, ratio, log)
+        return log * -theta
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """See :class:`torch.autograd.Function`."""
-        theta, total, log_share, from_nb, not_extra = ctx.saved_tensors
-        gradient = gradient.unsqueeze(-1)
-        by_log_zero = from_nb * gradient
-        by_logits = (not_extra * gradient).sub_(by_log_zero)
-        share = theta / total
-        by_theta = (log_share - share).add_(theta / (theta + _EPS)).mul_(by_log_zero).sum_to_size(theta.shape)
-        return share.mul_(by_log_zero).neg_(), by_theta, by_logits
-
-
-def softplus_and_sigmoid(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Both from one exponential, exact to the precision of the numbers, for large ``a`` too."""
-    opposite = torch.sigmoid(-a)
-    value = opposite.clamp(min=torch.finfo(a.dtype).tiny).log_().neg_()
-    return torch.maximum(value, a, out=value), opposite.neg_().add_(1)
+        theta, ratio, log = ctx.saved_tensors
+        by_mu = 1 + ratio
+        torch.div(-theta / (theta + _EPS), by_mu, out=by_mu).mul_(gradient)
+        by_theta = (gradient * log).addcmul_(by_mu, ratio).sum_to_size(theta.shape).neg()
+        return by_mu, by_theta
 
 
 def _rest_and_log_zero(nonzero: NonZero, mu: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:

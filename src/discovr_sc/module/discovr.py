@@ -152,8 +152,9 @@ class DISCOVRModule(DisentangledModule):
         """
         z = q["z"] if kl_weight is None else torch.lerp(q["z"].detach(), q["z"], kl_weight)
         p = super().objective_inputs(q, given) | {"px_z": self.decode_marginal(z, given)}
-        if self.kinds is not None:
-            p["shares"] = self.kinds(q["qz"].loc, q["y"], q["known"], q["cell_type"], self.prior_z)
+        if self.kinds is not None and self.prior_z is not None:
+            p["kinds"] = self.kinds.of(q["qz"].loc, q["cell_type"], self.prior_z)
+            p["shares"] = self.kinds(p["kinds"], q["y"], known=q["known"])
         return p
 
     def decode_marginal(self, z: Tensor, given: Given) -> Distribution:
@@ -172,7 +173,8 @@ class DISCOVRModule(DisentangledModule):
         rec E log p(x|z,w) + rec_z E log p(x|z) - kl_z KL(q_z||p_z) - kl_w KL(q_w||p_w) - adv E log g(y|xhat).
 
         Beyond the paper, a weight ``mmd`` pulls the conditions' distributions of z (its means) together, within kinds
-        of cells, and a weight ``hsic`` keeps what z tells of a cell out of w. Known cell types are told by z.
+        of cells, a weight ``shift`` their means within each kind, and a weight ``hsic`` keeps what z tells of a cell
+        out of w. Known cell types are told by z.
         """
         a, known = self.weights, q["known"]
         observed = self.likelihood.observe(x)
@@ -189,6 +191,9 @@ class DISCOVRModule(DisentangledModule):
             bandwidths = self.settings.mmd_bandwidths
             distance = mmd(q["qz"].loc[known], q["y"][known], self.n_conditions, bandwidths, shares)
             terms["mmd"] = (a.mmd, distance.expand(len(x)))
+        if a.shift > 0 and self.kinds is not None:
+            shift = self.kinds.displacement(q["qz"].loc, p["kinds"], q["y"], q["known"])
+            terms["shift"] = (a.shift, shift.expand(len(x)))
         if q["cell_type"] is not None and self.prior_z is not None:
             of_types = self.prior_z.log_types(q["z"])
             terms["types"] = (TYPES_WEIGHT, nll_loss(of_types, q["cell_type"], ignore_index=-1, reduction="none"))

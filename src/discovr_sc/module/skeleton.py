@@ -22,7 +22,7 @@ from discovr_sc.module.priors import PRIORS, ConditionMeans
 from discovr_sc.settings import Settings, Weights
 
 #: Terms of an objective that make the conditions alike in z.
-ALIGNING = ("adv", "mmd")
+ALIGNING = ("adv", "mmd", "shift")
 
 
 class DisentangledModule(MinifiedMixin, EvidenceMixin):
@@ -74,7 +74,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
     #: Whether the method has a likelihood of the data given z alone.
     has_z_likelihood: ClassVar[bool] = False
     #: Terms of the objective that a cell of unknown condition has, where there is a likelihood given z alone.
-    terms_without_condition: ClassVar[tuple[str, ...]] = ("rec_z", "kl_z", "mmd")
+    terms_without_condition: ClassVar[tuple[str, ...]] = ("rec_z", "kl_z", "mmd", "shift")
     #: Draws of w that the marginal reconstruction is averaged over, where there is no decoder of z alone.
     n_marginal_draws: int = 64
     #: Where this method's adversary can look; nowhere if it has none.

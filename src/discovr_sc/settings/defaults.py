@@ -105,7 +105,9 @@ class ByData(NamedTuple):
 
 #: Counts have other defaults than vectors and images: their objective has hundreds of nats; cells are of many types.
 COUNTS = ByData(
-    Weights(rec=1.0, rec_z=0.1, kl_z=0.4, kl_w=0.5, adv=40.0, mmd=1000.0, hsic=200.0), n_components_z=50, center_w=True
+    Weights(rec=1.0, rec_z=0.1, kl_z=0.4, kl_w=0.5, adv=40.0, mmd=1000.0, shift=5.0, hsic=200.0),
+    n_components_z=50,
+    center_w=True,
 )
 VECTORS = IMAGES = ByData(Weights(rec=1.0, rec_z=0.5, kl_z=1.0, kl_w=1.0, adv=1.0), n_components_z=1, center_w=False)
 

@@ -26,6 +26,9 @@ class Weights:
         Of the adversarial term; 0 removes the adversary.
     mmd
         Of the kernel distance between the conditions' z (DISCOVR only, not in the paper); 0 by default.
+    shift
+        Of the distance between the conditions' means of z within kinds of cells, where the prior of z is a mixture
+        (DISCOVR only, not in the paper); 0 by default.
     hsic
         Of the dependence of w on z within conditions (DISCOVR only, not in the paper); 0 by default.
     classify
@@ -38,6 +41,7 @@ class Weights:
     kl_w: float = 1.0
     adv: float = 1.0
     mmd: float = 0.0
+    shift: float = 0.0
     hsic: float = 0.0
     classify: float = 1.0
 

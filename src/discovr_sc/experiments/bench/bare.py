@@ -47,7 +47,10 @@ class BareLoop:
         views = {"latent": qz.loc, "reconstruction": net.likelihood_z.view(net.likelihood_z.reconstruction(px_z))}
 
         known = torch.ones_like(y, dtype=torch.bool)
-        shares = None if net.kinds is None else net.kinds(qz.loc, y, known, None, net.prior_z)
+        kinds = shares = None
+        if net.kinds is not None and net.prior_z is not None:
+            kinds = net.kinds.of(qz.loc, None, net.prior_z)
+            shares = net.kinds(kinds, y, known)
         offset = 0.0 if shares is None else shares.log()
         seen = {place: view.detach() for place, view in views.items()}
         update(self.adversary_optimizer, cross_entropies(self.adversary(seen), y, offset))
@@ -66,6 +69,8 @@ class BareLoop:
             loss = loss - a.adv * cross_entropies(self.adversary(views), y, offset)
             if a.mmd > 0:
                 loss = loss + a.mmd * mmd(qz.loc, y, net.n_conditions, shares=shares)
+            if a.shift > 0 and net.kinds is not None and kinds is not None:
+                loss = loss + a.shift * net.kinds.displacement(qz.loc, kinds, y, known)
             if a.hsic > 0:
                 loss = loss + a.hsic * dependence(qw.loc, qz.loc.detach(), y, net.n_conditions)
             update(self.model_optimizer, loss)

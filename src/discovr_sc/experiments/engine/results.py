@@ -131,7 +131,7 @@ class Results:
         return sorted({made["command"] for key, made in made_by.items() if key.split("|")[1] == preset})
 
     def means(self, preset: str | None = None, *, outdated: bool = False) -> pd.DataFrame:
-        """Mean, standard deviation and number of seeds, by variant, method and metric; of outdated rows, too, or not."""
+        """Mean, standard deviation and number of seeds, by variant, method and metric; with or without old rows."""
         table = self._with_outdated() if outdated else self.table
         table = table if preset is None else table[table["preset"] == preset]
         grouped = table.groupby(["variant", "method", "metric"], sort=False)["value"]

@@ -74,8 +74,8 @@ def run_study(
     if results.outdated and todo:
         print(
             f"{results.folder} also has {len(results.outdated)} rows made with other settings than this version's, "
-            f"such as {next(iter(results.outdated))!r}. They are marked in the tables, and those of a method and variant "
-            "go when its first new row is there.",
+            f"such as {next(iter(results.outdated))!r}. They are marked in the tables, and those of a method and "
+            "variant go when its first new row is there.",
             flush=True,
         )
     started = time.time()

@@ -185,8 +185,8 @@ class Study:
 
 
 def _described(value: Any) -> str:
-    """What stands for a value in a fingerprint; a weight that came later is left out while it is 0."""
-    return repr(value).replace(", hsic=0.0", "")
+    """What stands for a value in a fingerprint; weights that came later are left out while they are 0."""
+    return repr(value).replace(", shift=0.0", "").replace(", hsic=0.0", "")
 
 
 def changed_fields(settings: Preset | Method | Variant) -> dict[str, Any]:

@@ -241,7 +241,25 @@ def w_metrics(run: Run) -> dict[str, float]:
         "probe_w_condition_hidden": probe.accuracy,
         "nmi_w_condition": metrics.kmeans_nmi(w["evaluation"], labels["evaluation"], seed=run.seed).best,
         "response_r2_within_types": response_r2_within_types(run, w),
+    } | independence_metrics(run, w)
+
+
+def independence_metrics(run: Run, w: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """How far w is from independent of z within conditions: nats, and types read from it (and from the response)."""
+    z, conditions = run.model.get_latent_representation(run.evaluation), labels_of(run, CONDITION)
+    types = labels_of(run, TYPES["8"])
+    scores = {name: score.reshape(-1, 1) for name, score in response_scores(run.train, run.evaluation).items()}
+    values = {
+        "knn_wz_given_y": metrics.knn_conditional_mutual_information(w["evaluation"], z, conditions["evaluation"])
     }
+    for name, x in {"w": w, "response": scores}.items():
+        of_conditions = []
+        for condition in np.unique(conditions["train"]):
+            chosen = {part: labels == condition for part, labels in conditions.items()}
+            arguments = probe_args(*({part: of[part][chosen[part]] for part in of} for of in (x, types)))
+            of_conditions.append(metrics.best_probe(**arguments, kinds=("linear", "knn"), seed=run.seed).accuracy)
+        values[f"probe_{name}_type"] = float(np.mean(of_conditions))
+    return values
 
 
 def response_r2_within_types(run: Run, w: Mapping[str, np.ndarray]) -> float:
@@ -332,7 +350,7 @@ OURS = Method("DISCOVR", train={"early_stopping": False})
 HEADLINE = (
     *("probe_z_condition", "probe_z_type_8", "probe_z_type_13", "nmi_z_condition", "nmi_z_condition_whole"),
     *("nmi_z_type_8", "nmi_z_type_13", "probe_w_condition_hidden", "nmi_w_condition", "response_r2_within_types"),
-    *("genes_in_top50", "gene_mean_r", "gene_var_r"),
+    *("knn_wz_given_y", "probe_w_type", "probe_response_type", "genes_in_top50", "gene_mean_r", "gene_var_r"),
 )
 
 KANG = Study(
