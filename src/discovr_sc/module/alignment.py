@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -43,8 +42,8 @@ def mmd(
     """
     scale = 2.0 * z.shape[-1]
     distances = squared_distances(z)
-    kernels = [torch.exp(-distances / (width * scale)) for width in bandwidths]
-    kernel = functools.reduce(torch.add, kernels) / len(bandwidths)
+    widths = scale * torch.tensor(tuple(bandwidths)).to(z).view(-1, 1, 1)
+    kernel = torch.exp(distances / -widths).mean(0)
     kernel = kernel - torch.diag(kernel.diagonal())  # a cell says nothing about its distance to itself
 
     inside = one_hot(y, n_conditions).to(z)  # (n, K)

@@ -25,7 +25,11 @@ class NonZero(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor) -> Self:
-        """Those of counts ``(n, genes)``."""
+        """Those of counts ``(n, genes)``, which may be torch's sparse rows."""
+        if x.layout == torch.sparse_csr:
+            cells = torch.repeat_interleave(x.crow_indices().diff())
+            counts, genes = x.values(), x.col_indices().long()
+            return cls(cells * x.shape[-1] + genes, cells, genes, counts, torch.lgamma(counts + 1))
         flat = torch.nonzero(x.reshape(-1)).squeeze(-1)
         counts = x.reshape(-1).index_select(0, flat)
         return cls(flat, flat // x.shape[-1], flat % x.shape[-1], counts, torch.lgamma(counts + 1))

@@ -177,7 +177,7 @@ class DISCOVRModule(DisentangledModule):
         out of w. Known cell types are told by z.
         """
         a, known = self.weights, q["known"]
-        observed = self.likelihood.observe(x)
+        observed = q["observed"]
         terms = {
             "rec": (a.rec, -self.likelihood.score(p["px"], observed)),
             "rec_z": (a.rec_z, -self.likelihood_z.score(p["px_z"], observed)),

@@ -1,5 +1,6 @@
 """Diagonal Gaussians of latents and their mixtures: samples, densities, divergences."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -47,9 +48,25 @@ def rows(prior: Normal, y: Tensor) -> Normal:
 def log_prob(distribution: Distribution | Mixture, value: Tensor) -> Tensor:
     """Log-density summed over the latent's dimensions."""
     if isinstance(distribution, Mixture):
-        of_components = log_prob(distribution.components, value.unsqueeze(-2))  # (..., C)
-        return torch.logsumexp(distribution.log_shares + of_components, dim=-1)
+        return torch.logsumexp(distribution.log_shares + log_components(distribution.components, value), dim=-1)
     return distribution.log_prob(value).sum(-1)
+
+
+def log_components(components: Normal, value: Tensor) -> Tensor:
+    """Log-densities ``(..., C)`` under Gaussians of shape ``(C, n_latent)``, of values ``(..., n_latent)``."""
+    log_norms = components.scale.log().sum(-1) + value.shape[-1] * math.log(2 * math.pi) / 2
+    return -_squares(components, value) / 2 - log_norms
+
+
+def _squares(components: Normal, loc: Tensor, variance: Tensor | float = 0.0) -> Tensor:
+    """Expected squared distances from components in units of their scale, ``(..., C)``: products of matrices.
+
+    All pairs of cells and components, dimension by dimension, would take many times as long.
+    """
+    precision = components.scale**-2
+    weighted = components.loc * precision
+    constant = (components.loc * weighted).sum(-1)
+    return (variance + loc.square()) @ precision.T - 2 * loc @ weighted.T + constant
 
 
 def widened(q: Normal, spread: float) -> Normal:
@@ -64,8 +81,10 @@ def kl(q: Normal, p: Normal | Mixture) -> Tensor:
     exp(-KL(q || component)): the KL of (z, component) with the best q(component | x).
     """
     if isinstance(p, Mixture):
-        one_each = Normal(q.loc.unsqueeze(-2), q.scale.unsqueeze(-2), validate_args=False)
-        return -torch.logsumexp(p.log_shares - kl(one_each, p.components), dim=-1)
+        # The KL from each component, (..., C), up to what they share: the entropy of q.
+        cross = _squares(p.components, q.loc, q.variance) / 2 + p.components.scale.log().sum(-1)
+        entropy = q.scale.log().sum(-1) + q.loc.shape[-1] / 2
+        return -torch.logsumexp(p.log_shares - cross, dim=-1) - entropy
     return kl_divergence(q, p).sum(-1)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Normal
 
 from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
+from discovr_sc.module.sparse import SparseRows
 from discovr_sc.settings import Settings
 
 #: Counts per cell to which normalised expression is scaled before its logarithm is taken.
@@ -68,8 +69,8 @@ class Likelihood(nn.Module):
         super().__init__()
         self.feature_dims = tuple(range(-len(shape), 0))
 
-    def encode(self, x: Tensor) -> Tensor:
-        """The data as the encoders see it."""
+    def encode(self, x: Tensor, observed: Tensor | NonZero | None = None) -> Tensor | SparseRows:
+        """The data as the encoders see it; ``observed`` where :meth:`observe` has told it already."""
         return x
 
     @abstractmethod
@@ -163,9 +164,12 @@ class NegativeBinomialLikelihood(Likelihood):
         else:
             raise ValueError(f"dispersion is {dispersion!r}; choose 'gene', 'gene-batch' or 'gene-cell'.")
 
-    def encode(self, x):
-        """Logarithms: counts span orders of magnitude."""
-        return torch.log1p(x)
+    def encode(self, x, observed=None):
+        """Logarithms: counts span orders of magnitude. On a processor, of the counts that are not zero."""
+        if not x.is_cpu or x.dim() != 2:
+            return torch.log1p(x)
+        nonzero = self.observe(x) if observed is None else observed
+        return SparseRows.of(torch.log1p(nonzero.counts), nonzero.cells, nonzero.genes, x.shape)
 
     def forward(self, outputs, size_factor, batch_index):
         """See :meth:`Likelihood.forward`."""

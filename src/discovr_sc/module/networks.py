@@ -11,13 +11,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from scvi.nn import FCLayers
 from torch import Tensor, nn
 from torch.distributions import Normal
-from torch.nn.functional import softplus
+from torch.nn.functional import one_hot, softplus
 
 from discovr_sc.module.image_layers import (
     ImageBody,
@@ -27,22 +27,35 @@ from discovr_sc.module.image_layers import (
     convolution,
     image_convolutions,
 )
+from discovr_sc.module.sparse import SparseLinear, SparseRows
 from discovr_sc.settings import Settings
 
 T = TypeVar("T")
 
 
 class Dense(FCLayers):
-    """scvi-tools' fully connected layers, which copy their input even where no covariates join it; these do not."""
+    """scvi-tools' fully connected layers, whose input may be sparse rows, and is copied only to join covariates."""
 
-    def forward(self, x: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | SparseRows, *cats: Tensor, cont: Tensor | None = None) -> Tensor:
         """Features ``(..., n, n_out)``."""
-        if self.n_cov > 0 or x.dim() > 2:
+        if isinstance(x, Tensor) and x.dim() > 2:
             return super().forward(x, *cats, cont=cont)
-        for layers in self.fc_layers:
+        covariates = [] if cont is None else [cont]
+        covariates += [one_hot(cat.squeeze(-1), n) for n, cat in zip(self.n_cat_list, cats, strict=False) if n > 1]
+        h: Any = x
+        for i, layers in enumerate(self.fc_layers):
             for layer in layers:
-                x = x if layer is None else layer(x)
-        return x
+                if isinstance(layer, nn.Linear):
+                    h = self._linear(layer, h, covariates if self.inject_into_layer(i) else [])
+                elif layer is not None:
+                    h = layer(h)
+        return h
+
+    def _linear(self, layer: nn.Linear, x: Tensor | SparseRows, covariates: list[Tensor]) -> Tensor:
+        if isinstance(x, SparseRows):
+            none = layer.weight.new_zeros(x.shape[0], 0)
+            return SparseLinear.apply(layer.weight, layer.bias, x, torch.cat([none, *covariates], dim=-1))
+        return layer(torch.cat([x, *covariates], dim=-1) if covariates else x)
 
 
 class GaussianEncoder(nn.Module):
@@ -54,7 +67,7 @@ class GaussianEncoder(nn.Module):
         self.loc = nn.Linear(n_features, n_latent)
         self.raw_scale = nn.Linear(n_features, n_latent)
 
-    def forward(self, x: Tensor, *cats: Tensor, cont: Tensor | None = None) -> Normal:
+    def forward(self, x: Tensor | SparseRows, *cats: Tensor, cont: Tensor | None = None) -> Normal:
         """q(. | x), of shape ``(n, n_latent)``."""
         h = self.features(x, *cats, cont=cont)
         return Normal(self.loc(h), softplus(self.raw_scale(h)) + 1e-4, validate_args=False)

@@ -15,7 +15,7 @@ from torch import Tensor, distributed, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from discovr_sc.module.gaussians import Mixture, log_prob
+from discovr_sc.module.gaussians import Mixture, log_components
 
 
 class ConditionMeans(nn.Module):
@@ -292,11 +292,11 @@ class MixturePrior(nn.Module):
 
     def responsibilities(self, z: Tensor) -> Tensor:
         """Probabilities of the components given z, ``(n, C)``."""
-        return torch.softmax(self.log_shares + log_prob(self.components, z.unsqueeze(-2)), dim=-1)
+        return torch.softmax(self.log_shares + log_components(self.components, z), dim=-1)
 
     def log_types(self, z: Tensor) -> Tensor:
         """Log probabilities of the cell types given z, ``(n, T)``: those of their components together."""
-        of_components = self.log_shares + log_prob(self.components, z.unsqueeze(-2))
+        of_components = self.log_shares + log_components(self.components, z)
         owned = self.type_of.unsqueeze(-1) == torch.arange(int(self.type_of.max()) + 1, device=z.device)  # (C, T)
         of_types = of_components.unsqueeze(-1).masked_fill(~owned, -torch.inf)
         return torch.log_softmax(torch.logsumexp(of_types, dim=-2), dim=-1)

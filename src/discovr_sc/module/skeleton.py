@@ -19,6 +19,7 @@ from discovr_sc.module.minified import MinifiedMixin
 from discovr_sc.module.networks import choose, copy_shared_weights, family
 from discovr_sc.module.noise import CellNoise
 from discovr_sc.module.priors import PRIORS, ConditionMeans
+from discovr_sc.module.sparse import SparseRows
 from discovr_sc.settings import Settings, Weights
 
 #: Terms of an objective that make the conditions alike in z.
@@ -143,7 +144,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         cats, cont = (self.n_cats, self.n_cont) if self.settings.encode_covariates else ((), 0)
         return (*condition, *cats), cont
 
-    def encode(self, encoder: nn.Module, latent: str, h: Tensor, y: Tensor, given: Given) -> Normal:
+    def encode(self, encoder: nn.Module, latent: str, h: Tensor | SparseRows, y: Tensor, given: Given) -> Normal:
         """q(latent | h), with the covariates that its encoder sees."""
         condition = (y.unsqueeze(-1),) if latent in self.sees_condition else ()
         cats, cont = (given.cats, given.cont) if self.settings.encode_covariates else ((), None)
@@ -200,7 +201,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         generator: torch.Generator | CellNoise | None = None,
         spread: float = 1.0,
     ) -> dict[str, Any]:
-        """Posteriors of the latents and a sample of each: ``q<latent>`` and ``<latent>``, and the conditions ``y``.
+        """Posteriors of latents and samples: ``q<latent>``, ``<latent>``; conditions ``y`` and data ``observed``.
 
         Parameters
         ----------
@@ -219,7 +220,8 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
         spread
             Draw from Gaussians that many times as wide as the posteriors, as importance sampling does.
         """
-        h = self.likelihood.encode(x)
+        observed = self.likelihood.observe(x)
+        h = self.likelihood.encode(x, observed)
         qz = self.encode(self.z_encoder, "z", h, y, given)
         qw = self.encode(self.w_encoder, "w", h, y, given)
         return {
@@ -228,6 +230,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             "qw": qw,
             "w": draw(qw, n_samples, use_mean, generator, spread),
             "y": y,
+            "observed": observed,
         }
 
     # Generation: p(x | z, w), p(w | y) ------------------------------------------------------------------------
@@ -266,9 +269,7 @@ class DisentangledModule(MinifiedMixin, EvidenceMixin):
             return {"px": self.decode(q["z"], q["w"], given)}
         return self.objective_inputs(q, given, kl_weight)
 
-    def objective_inputs(
-        self, q: dict[str, Any], given: Given, kl_weight: float | Tensor | None = None
-    ) -> dict[str, Any]:
+    def objective_inputs(self, q: dict, given: Given, kl_weight: float | Tensor | None = None) -> dict[str, Any]:
         """The distributions that the objective is made of; a method with more than :meth:`joint` adds them."""
         return self.joint(q, given)
 
