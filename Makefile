@@ -12,7 +12,7 @@ ifeq ($(origin DISCOVR_SC_DATA), undefined)
   endif
 endif
 
-.PHONY: demo test test-long coverage bench lint types docs notebooks tables install clean
+.PHONY: demo test test-long coverage bench lint types docs notebooks gallery screenshots tables install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/discovr-sc demo --out demo
@@ -41,10 +41,17 @@ docs: $(VENV)/.installed-doc
 	$(BIN)/python docs/check_links.py docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
+# Needs chromium. Sheets of every page, phone and desktop, light and dark; fails where a page is too wide.
+screenshots: docs
+	$(BIN)/python docs/screenshots.py docs/_build/html docs/_build/sheets
+
 notebooks: $(VENV)/.installed-doc
 	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 	$(BIN)/python docs/clean_notebooks.py
 	$(BIN)/python docs/make_picture.py
+
+gallery: $(VENV)/.installed
+	$(BIN)/python docs/make_gallery.py
 
 tables: $(VENV)/.installed
 	$(BIN)/python docs/make_tables.py

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -24,8 +25,10 @@ import discovr_sc
 from discovr_sc.data import simulate_counts
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/guide/tasks.md", "docs/guide/weights.md"]
+#: Pages whose code runs; those of a pattern run one after the other.
+PAGES = ["README.md", "docs/guide/tasks.md", "docs/guide/weights.md", "docs/guide/models/*.md"]
 PICTURES = ("results", "_static")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 MODULES = ["discovr_sc", "discovr_sc.data", "discovr_sc.metrics", "discovr_sc.pl"]
 
@@ -182,7 +185,9 @@ def test_code_of_a_page_runs(page, tmp_path):
     adata.obs["lane"] = adata.obs["batch"]
     adata.obs["donor"] = [f"donor_{i % 3}" for i in range(adata.n_obs)]
     adata.write_h5ad(tmp_path / "cells.h5ad")
-    blocks = re.findall(r"^( *)```python\n(.*?)^ *```", (ROOT / page).read_text(), flags=re.M | re.S)
+    text = "\n".join(path.read_text() for path in sorted(ROOT.glob(page)))
+    blocks = re.findall(r"^( *)```python\n(.*?)^ *```", text, flags=re.M | re.S)
+    assert blocks
     code = "\n".join(re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in blocks)
     # As on the page, but with fewer epochs and genes.
     code = code.replace("n_top_genes=2000", "n_top_genes=40")
@@ -265,6 +270,23 @@ def test_pictures_are_small():
     assert sum(sizes.values()) < 3_000_000
 
 
+def test_the_gallery_shows_every_plot():
+    gallery = _load("make_gallery", ROOT / "docs" / "make_gallery.py")
+    assert gallery.page() == (ROOT / "docs" / "gallery.md").read_text()
+    plots = [plot for plots in gallery.SECTIONS.values() for plot in plots]
+    assert {plot.name for plot in plots} == set(discovr_sc.pl.__all__) - {"to_plane"}
+    assert all(plot.call.startswith(f"pl.{plot.name}(") for plot in plots)
+    sizes = {path.stem: path.stat().st_size for path in (ROOT / "docs" / "gallery").iterdir()}
+    assert sizes.keys() == {plot.name for plot in plots}
+    assert sum(sizes.values()) < 700_000
+
+
+def test_every_model_has_a_page():
+    models = {name for name in discovr_sc.__all__ if hasattr(getattr(discovr_sc, name), "setup_anndata")}
+    pages = {path.stem for path in (ROOT / "docs" / "guide" / "models").iterdir()}
+    assert pages == {name.lower() for name in models} | {"index"}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebooks_run_with_few_epochs(name, tmp_path):
@@ -283,6 +305,27 @@ def _run(code: str, folder: Path, **environment: str) -> None:
     environment = os.environ | {"MPLBACKEND": "Agg"} | environment
     done = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+# The site ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_page_that_is_wider_than_a_phone_is_found(tmp_path):
+    look = _load("screenshots", ROOT / "docs" / "screenshots.py").look
+    row = '<div style="width: 700px">a table</div>'
+    (tmp_path / "good.html").write_text(f'<main><div style="overflow-x: auto">{row}</div></main>')
+    (tmp_path / "wide.html").write_text(f"<main>{row}</main>")
+    (tmp_path / "clipped.html").write_text(f'<main style="overflow: hidden">{row}</main>')
+    assert list(look(tmp_path, None, CHROMIUM, "")) == [
+        "390 px: clipped.html | DIV: a table",
+        "390 px: wide.html | the page: 708 | DIV: a table",
+    ]
+    (tmp_path / "sheets").mkdir()
+    list(look(tmp_path, tmp_path / "sheets", CHROMIUM, "good"))
+    assert {path.name for path in (tmp_path / "sheets").iterdir()} == {
+        f"{width}_{theme}_00.png" for width in (390, 1280) for theme in ("light", "dark")
+    }
 
 
 # Links ------------------------------------------------------------------------------------------------------------

@@ -119,3 +119,44 @@ def test_the_tree_joins_what_is_near(tmp_path):
         pl.condition_tree(table, group="z")
     with pytest.raises(ValueError, match="have no group in common"):
         pl.condition_tree(table.drop(index=2))
+
+
+@pytest.fixture
+def two_types():
+    """A test over replicates of three genes in two types; one gene of the second type is not tested."""
+    return pd.DataFrame(
+        {
+            "group": ["B: naive"] * 3 + ["NK"] * 3,
+            "gene": ["a", "b", "c"] * 2,
+            "lfc": 0.0,
+            "lfc_replicates": [3.0, -1.0, 0.1, 2.0, np.nan, 0.0],
+            "scale_target": 4e-4,
+            "scale_reference": 2e-4,
+            "p_value": [1e-6, 1e-3, 0.5, 1e-2, np.nan, 0.9],
+            "is_de": [True, True, False, True, False, False],
+        }
+    )
+
+
+def test_volcanoes_have_the_same_axes_and_a_panel_for_each_group(two_types, tmp_path):
+    first, second = pl.volcanoes(two_types, n_labels=1, save=tmp_path / "v.png")
+    assert first.get_title() == "B: naive\n2 of 3 genes called" and second.get_title() == "NK\n1 of 2 genes called"
+    assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
+    assert (first.get_ylabel(), second.get_ylabel()) == ("-log10 p over replicates", "")
+    assert [text.get_text() for text in (*first.texts, *second.texts)] == ["a", "a"]
+    assert is_picture(tmp_path / "v.png")
+    alone = pl.volcanoes(two_types, groups="NK", n_columns=1, show=False)
+    assert len(alone) == len(alone[0].figure.axes) == 1
+    with pytest.raises(ValueError, match="groups: 'T' is not in the table"):
+        pl.volcanoes(two_types, groups=["T"])
+    with pytest.raises(ValueError, match="ax has 1 Axes, but 2 groups need 2"):
+        pl.volcanoes(two_types, ax=alone)
+
+
+def test_ma_has_the_mean_of_both_conditions(two_types):
+    ax = pl.ma(two_types, group="B: naive", show=False)
+    points = np.concatenate([part.get_offsets() for part in ax.collections])
+    np.testing.assert_allclose(sorted(points.tolist()), [[3.0, -1.0], [3.0, 0.1], [3.0, 3.0]])
+    assert ax.get_xscale() == "log" and {text.get_text() for text in ax.texts} == {"a", "b"}
+    with pytest.raises(ValueError, match="the table has 2 groups"):
+        pl.ma(two_types)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from discovr_sc import pl
-from discovr_sc.pl.figure import finish, label_points
+from discovr_sc.pl.figure import colors_of, finish, label_points
 
 matplotlib.use("Agg")
 
@@ -31,6 +31,21 @@ def test_names_of_near_points_do_not_overlap_and_stay_within():
     plt.close(ax.figure)
 
 
+def test_names_avoid_other_points_and_the_legend():
+    _, ax = plt.subplots(figsize=(5, 4), layout="constrained")
+    rng = np.random.default_rng(0)
+    cloud = rng.uniform(0.3, 0.7, (60, 2))
+    ax.scatter(*cloud.T, label="cloud")
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    ax.legend(loc="upper right")
+    label_points(ax, ["MIDDLE", "CORNER"], [0.5, 0.93], [0.5, 0.86])
+    ax.figure.draw_without_rendering()
+    boxes = [plt.Text.get_window_extent(text) for text in ax.texts]
+    assert not any(box.contains(*point) for box in boxes for point in ax.transData.transform(cloud))
+    assert not any(box.overlaps(ax.get_legend().get_window_extent()) for box in boxes)
+    plt.close(ax.figure)
+
+
 def test_a_file_has_the_resolution_that_matplotlib_is_told(tmp_path):
     _, ax = plt.subplots(figsize=(2, 1))
     finish(ax, None, tmp_path / "a.png")
@@ -50,6 +65,18 @@ def test_composition_has_the_colours_and_shares_of_the_cells(counts):
     assert first.get_facecolor() == (1.0, 0.0, 0.0, 1.0)
     assert ax.get_yticklabels()[0].get_text() == f"control ({len(control)} cells)"
     plt.close(ax.figure)
+
+
+def test_without_stored_colours_plots_agree(counts):
+    counts.obsm["z"] = np.random.default_rng(0).normal(size=(120, 2))
+    bars = [
+        parts[0].get_facecolor()[:3]
+        for parts in pl.composition(counts, "condition", "cell_type", show=False).containers
+    ]
+    cells = pl.latents(counts, "cell_type", bases="z", show=False)[0, 0].collections[0].get_facecolors()[:, :3]
+    assert {tuple(color) for color in np.round(bars, 3)} == {tuple(color) for color in np.round(cells, 3)}
+    assert len(colors_of(counts, "cell_type", 300)) == 300
+    plt.close("all")
 
 
 def test_latents_have_the_colours_of_the_cells_and_of_genes(counts):

@@ -1,8 +1,8 @@
 """Pictures of what the condition changes."""
 
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,8 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 from scipy.cluster.hierarchy import dendrogram, linkage
 
-from discovr_sc.pl.figure import finish, label_points, new_axes
-
-#: A p-value that a volcano can still show.
-SMALLEST_P = 1e-300
+from discovr_sc.pl.figure import finish, label_points, new_axes, new_panels
+from discovr_sc.pl.tables import is_over_replicates, one_group, pick_groups, tested
 
 
 def gene_variance(
@@ -94,35 +92,120 @@ def condition_effect(
     >>> pl.condition_effect(table, show=False).get_title()
     'B cells: 1 of 2 genes'
     """
-    groups = list(table["group"].unique())
-    if group is None and len(groups) > 1:
-        raise ValueError(f"the table has {len(groups)} groups; name one of {groups} with group=...")
-    group = groups[0] if group is None else group
-    if group not in groups:
-        raise ValueError(f"group={group!r} is not in the table, which has {groups}.")
-    part = table[table["group"] == group]
-    over_replicates = "p_value" in part
-    if over_replicates:
-        part = part[part["p_value"].notna()]
-        part = part.assign(x=part["lfc_replicates"], y=-np.log10(part["p_value"].clip(lower=SMALLEST_P)))
-    else:
-        part = part.assign(x=part["lfc"], y=part["proba_de"])
     ax = new_axes(ax, (5.6, 4.2))
-    for called, color, label in ((False, "0.7", "not called"), (True, "C3", "called")):
-        chosen = part[part["is_de"] == called]
-        ax.scatter(chosen["x"], chosen["y"], s=8, color=color, label=label, linewidths=0)
-    best = part[part["is_de"]].head(n_labels)
-    if over_replicates:
-        label_points(ax, best["gene"], best["x"], best["y"])
-    else:
-        _label_column(ax, best)
-    ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-    ax.set(
-        xlabel="log2 fold change",
-        ylabel="-log10 p over replicates" if over_replicates else "posterior probability of a change",
-        title=f"{group}: {int(part['is_de'].sum())} of {len(part)} genes",
-    )
+    best = _draw_volcano(ax, table, one_group(table, group)).head(n_labels)
+    ax.margins(x=0.1, y=0.08)
     ax.legend(fontsize=8, loc="lower left")
+    label_points(ax, best["gene"], best["change"], best["evidence"])
+    return finish(ax, show, save)
+
+
+def volcanoes(
+    table: pd.DataFrame,
+    *,
+    groups: str | Sequence[str] | None = None,
+    n_columns: int = 4,
+    n_labels: int = 6,
+    ax: np.ndarray | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> np.ndarray:
+    """Volcanoes of several groups side by side, with the same axes; see :func:`condition_effect`.
+
+    Parameters
+    ----------
+    table
+        From ``model.differential_expression(groupby=...)``.
+    groups
+        Some of its groups; all by default.
+    n_columns
+        Volcanoes in a row.
+    n_labels
+        Genes to name in each.
+    ax
+        As many Axes as there are groups.
+    show, save
+        See :func:`gene_variance`.
+
+    Returns
+    -------
+    An Axes for each group.
+
+    Examples
+    --------
+    >>> table = model.differential_expression(groupby="cell_type", n_samples=50)
+    >>> [ax.get_title().split()[0] for ax in pl.volcanoes(table, show=False)]
+    ['type_0', 'type_1', 'type_2', 'type_3']
+    """
+    names = pick_groups(table, groups)
+    if ax is None:
+        n_columns = min(n_columns, len(names))
+        shape = (-(-len(names) // n_columns), n_columns)
+        grid = new_panels(None, shape, (3.4, 3.2), "").ravel()
+        for spare in grid[len(names) :]:
+            spare.remove()
+        axes = grid[: len(names)]
+    else:
+        axes = new_panels(ax, (1, len(names)), (0, 0), f"{len(names)} groups").ravel()
+        n_columns = len(names)
+    drawn = pd.concat([tested(table, name) for name in names])
+    reach = 1.15 * max(float(drawn["change"].abs().max()), 1e-3)
+    best = [_draw_volcano(panel, table, name).head(n_labels) for panel, name in zip(axes, names, strict=True)]
+    for i, panel in enumerate(axes):
+        panel.set_xlim(-reach, reach)
+        if is_over_replicates(table):
+            top = 1.12 * float(drawn["evidence"].max())
+            panel.set_ylim(-0.04 * top, top)
+        panel.set_title("\n".join(panel.get_title().rsplit(": ", 1)) + " called", fontsize=9)
+        if i % n_columns:
+            panel.set_ylabel("")
+        if i + n_columns < len(names):
+            panel.set_xlabel("")
+    for panel, genes in zip(axes, best, strict=True):
+        label_points(panel, genes["gene"], genes["change"], genes["evidence"])
+    return finish(axes, show, save)
+
+
+def ma(
+    table: pd.DataFrame,
+    *,
+    group: str | None = None,
+    n_labels: int = 10,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """MA plot of a differential expression: log fold change against mean expression.
+
+    Parameters
+    ----------
+    table, group
+        See :func:`condition_effect`.
+    n_labels
+        Genes to name: the first of those that are called.
+    ax, show, save
+        See :func:`gene_variance`.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"group": "B cells", "gene": ["ISG15", "CD74"], "lfc": [3.0, 0.1],
+    ...                       "proba_de": [1.0, 0.2], "is_de": [True, False],
+    ...                       "scale_target": [2e-3, 4e-3], "scale_reference": [1e-4, 4e-3]})
+    >>> pl.ma(table, show=False).get_xlabel()
+    'mean expression, counts per 10,000'
+    """
+    group = one_group(table, group)
+    part = tested(table, group)
+    part = part.assign(mean=1e4 * (part["scale_target"] + part["scale_reference"]) / 2)
+    ax = new_axes(ax, (5.6, 4.2))
+    _draw_called(ax, part, "mean", "change")
+    ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    ax.set(xscale="log", xlabel="mean expression, counts per 10,000", ylabel="log2 fold change")
+    ax.set_title(_headline(part, group))
+    ax.margins(y=0.1)
+    ax.legend(fontsize=8, loc="best")
+    best = part[part["is_de"].astype(bool)].head(n_labels)
+    label_points(ax, best["gene"], best["mean"], best["change"])
     return finish(ax, show, save)
 
 
@@ -169,10 +252,26 @@ def condition_tree(
     return finish(ax, show, save)
 
 
-def _label_column(ax: Axes, genes: pd.DataFrame) -> None:
-    """Names in columns at the left and right: called genes have probabilities near 1 and would share a line."""
-    look: dict[str, Any] = {"fontsize": 7, "arrowprops": {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5}}
-    for side, left, chosen in (("right", 0.98, genes[genes["x"] > 0]), ("left", 0.02, genes[genes["x"] <= 0])):
-        chosen = chosen.sort_values("x", ascending=False)
-        for i, (name, x, y) in enumerate(chosen[["gene", "x", "y"]].itertuples(index=False)):
-            ax.annotate(name, (x, y), (left, 0.9 - 0.065 * i), textcoords="axes fraction", ha=side, **look)
+def _draw_called(ax: Axes, part: pd.DataFrame, x: str, y: str) -> None:
+    """Genes that are called over those that are not."""
+    for called, color, label in ((False, "0.7", "not called"), (True, "C3", "called")):
+        chosen = part[part["is_de"] == called]
+        ax.scatter(chosen[x], chosen[y], s=8, color=color, label=label, linewidths=0)
+
+
+def _headline(part: pd.DataFrame, group: str) -> str:
+    return f"{group}: {int(part['is_de'].sum())} of {len(part):,} genes"
+
+
+def _draw_volcano(ax: Axes, table: pd.DataFrame, group: str) -> pd.DataFrame:
+    """Draw the genes of a group, and return those that are called."""
+    part, over_replicates = tested(table, group), is_over_replicates(table)
+    _draw_called(ax, part, "change", "evidence")
+    ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
+    ax.set(xlabel="log2 fold change", title=_headline(part, group))
+    if over_replicates:
+        ax.set(ylabel="-log10 p over replicates")
+    else:
+        # Called genes lie on a line near 1: their names need the room above it.
+        ax.set(ylabel="posterior probability of a change", ylim=(-0.03, 1.45), yticks=np.linspace(0, 1, 6))
+    return part[part["is_de"].astype(bool)]

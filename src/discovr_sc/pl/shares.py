@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 
-from discovr_sc.errors import MissingKeyError
-from discovr_sc.pl.figure import finish, new_axes
+from discovr_sc.pl.figure import check_obs, colors_of, finish, new_axes
 
 
 def composition(
@@ -36,15 +34,10 @@ def composition(
     >>> pl.composition(adata, "condition", "cell_type", show=False).get_xlabel()
     'share of cells'
     """
-    for argument, key in {"condition_key": condition_key, "cell_type_key": cell_type_key}.items():
-        if key not in adata.obs:
-            raise MissingKeyError(f"{argument} {key!r} is not a column of adata.obs; it has {list(adata.obs.columns)}.")
+    check_obs(adata, condition_key=condition_key, cell_type_key=cell_type_key)
     counts = pd.crosstab(adata.obs[condition_key].astype(str), adata.obs[cell_type_key].astype("category"))
     shares = counts.div(counts.sum(axis=1), axis=0)
-    colors = adata.uns.get(f"{cell_type_key}_colors")
-    n_types = shares.shape[1]
-    if colors is None or len(colors) != n_types:
-        colors = colormaps["tab10" if n_types <= 10 else "tab20"](np.arange(n_types) % 20)
+    colors = colors_of(adata, cell_type_key, shares.shape[1])
     ax = new_axes(ax, (6.4, 1.2 + 0.35 * len(shares)))
     left = np.zeros(len(shares))
     for name, color in zip(shares, colors, strict=True):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PROBES = ("linear", "knn")
 #: Genes to list of each cell type, up and down, and posterior samples that they are found with.
 N_GENES, N_SAMPLES = 8, 1000
+#: Genes of each cell type in the picture.
+N_PICTURED = 3
 #: Fewer cells than these are too few for an adversary and for classifiers that judge it.
 FEW_CELLS = 1000
 PACKAGES = ("discovr_sc", "scvi-tools", "torch", "lightning", "anndata", "scanpy")
@@ -41,7 +43,7 @@ COMPOSITION = {
 }
 HEALTH = {
     "adversary_accuracy": "Share of cells whose condition the adversary names",
-    "adversary_gain": "The same, less what always naming the most frequent condition gives",
+    "adversary_gain": "Its gain over always naming the most frequent condition, before it is told a cell's kind",
     "adversary_living_units": "Share of its hidden units that are active",
     "adversary_logit_sd": "How much its answers differ from cell to cell",
 }
@@ -57,6 +59,18 @@ STYLE = """
 .discovr-report .verdict{border-left:4px solid #0969da;padding:.4rem .8rem;background:#f0f6fc}
 .discovr-report .warning{border-left:4px solid #bf8700;padding:.4rem .8rem;background:#fff8e5;margin:.5rem 0}
 .discovr-report pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}
+.discovr-report summary{cursor:pointer;padding:.2rem 0}
+/* Jupyter's own colours, in its dark theme light text and dark rows, are for its own background. */
+.discovr-report{color-scheme:light}.discovr-report :is(h1,h2,p,pre,code,table,tr,th,td,summary){color:inherit!important}
+.discovr-report :is(pre,code,table,tr,th,td){background:none!important;max-width:none}
+@media (max-width:600px){
+.discovr-report .genes :is(table,tbody,tr,td){display:block}.discovr-report .genes thead{display:none}
+.discovr-report .genes tr{border-bottom:1px solid #d8dee4;padding:.4rem 0}
+.discovr-report .genes td{border:0;padding:.1rem 0}.discovr-report .genes td:first-child{font-weight:bold}
+.discovr-report .genes td:nth-child(2)::before{content:"genes called: "}
+.discovr-report .genes td:nth-child(3)::before{content:"higher: "}
+.discovr-report .genes td:nth-child(4)::before{content:"lower: "}
+.discovr-report .genes td:empty{display:none}}
 """
 
 
@@ -229,6 +243,8 @@ def _training(model: ModelInterface) -> Iterator[str]:
 
 
 def _genes(model: ModelInterface, cell_type_key: str, arguments: dict[str, Any]) -> Iterator[str]:
+    from discovr_sc import pl
+
     try:
         table = model.differential_expression(groupby=cell_type_key, n_samples=N_SAMPLES, **arguments)
     except ValueError as error:
@@ -242,7 +258,11 @@ def _genes(model: ModelInterface, cell_type_key: str, arguments: dict[str, Any])
         rows.append((group, f"{len(called)} of {len(part)}", up, down))
     compared = f"{table['target'].iloc[0]} against {table['reference'].iloc[0]}" if len(table) else ""
     yield f"<p>{escape(compared)}; see <code>model.differential_expression</code> for fold changes and uncertainty.</p>"
-    yield _table(pd.DataFrame(rows, columns=[cell_type_key, "genes called", "higher, first of all", "lower"]))
+    columns = [cell_type_key, "genes called", "higher, first of all", "lower"]
+    yield f'<div class="genes">{_table(pd.DataFrame(rows, columns=columns))}</div>'
+    if table["is_de"].astype(bool).any():
+        yield _picture(pl.response_heatmap(table, n_genes=N_PICTURED, show=False), "Fold changes by cell type")
+        yield f"<p>Log2 fold changes of the first {N_PICTURED} genes of each type. Dots mark genes that are called.</p>"
 
 
 def _settings(model: ModelInterface) -> Iterator[str]:

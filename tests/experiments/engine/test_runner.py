@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from discovr_sc.experiments.engine import runner
 from discovr_sc.experiments.engine.report import write_report
 from discovr_sc.experiments.engine.results import COLUMNS, Results
 from discovr_sc.experiments.engine.runner import Row, plan_rows
-from discovr_sc.settings import COUNT_PLAN, DISCOVRSettings
+from discovr_sc.experiments.engine.study import Variant
+from discovr_sc.settings import COUNT_PLAN, DISCOVRSettings, paper_plan
 
 TINY = Preset(n_train=300, n_eval=400, max_epochs=2, patience=2, batch_size=100, n_likelihood=20, n_mc_samples=5)
 
@@ -133,6 +135,8 @@ def test_report_has_tables_ranks_and_figures(tmp_path, name):
     text = write_report(results, "tiny")
     assert "| discovr-paper |" in text
     assert "Rank by closeness" in text
+    costs = text.split("## Time and memory")[1]
+    assert {"parametric": "(11.1) |", "swiss-roll": "(8) |"}[name] in costs.split("| diva |")[1]
     assert re.search(r"discovr-paper against diva.*: first on \d+ of 12", text)
     figures = sorted(path.name for path in tmp_path.glob("*.png"))
     assert figures == (["parametric_posteriors.png"] if name == "parametric" else ["swiss_roll_latents.png"])
@@ -181,6 +185,19 @@ def test_every_metric_of_the_issue_is_there():
         study = tiny(name)
         metrics, _ = runner.run_row(study, Row(next(iter(study.variants)), "tiny", "diva", 0))
         assert shared | more <= set(metrics)
+
+
+def test_the_papers_adversary_keeps_its_rate_relative_to_the_models():
+    """Presets of images have a learning rate of their own; rows with weights of their own, another adversary."""
+    study = STUDIES["colored-mnist"]
+    model = SimpleNamespace(plan_defaults_=paper_plan("colored-mnist"))
+    preset = study.presets["laptop"]
+    plan = runner.plan_settings(model, preset, study.methods["discovr-paper"], Variant())
+    assert plan["adversary_lr"] / plan["lr"] == pytest.approx(3)
+    assert "adversary_lr" not in runner.plan_settings(
+        model, study.presets["full"], study.methods["discovr-paper"], Variant()
+    )
+    assert runner.plan_settings(model, preset, study.methods["discovr"], Variant())["n_adversary_steps"] == 1
 
 
 def test_rows_are_planned_seed_by_seed():

@@ -4,14 +4,21 @@ import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 
 from discovr_sc import metrics
 from discovr_sc.experiments.engine.files import markdown_table
-from discovr_sc.experiments.engine.published import BLOCKS
+from discovr_sc.experiments.engine.published import BLOCKS, load_published
 from discovr_sc.experiments.engine.results import STALE, Results
 
 #: The six columns of the paper's appendix, by both estimators.
 RANKED = ("yz", "yw", "wz", "wz_given_y")
+#: Columns of the paper's tables of time and memory: their titles, and the digits shown.
+COSTS = {
+    "seconds_per_epoch": ("seconds per epoch", 2),
+    "inference_ms_per_batch": ("inference, ms per batch", 1),
+    "peak_memory_mb": ("memory, MiB", 0),
+}
 #: Width of a figure: one of many panels would take megabytes.
 MAX_PIXELS = 1600
 
@@ -25,7 +32,7 @@ def write_report(results: Results, preset: str) -> str:
     text += f"Made by {commands}; the settings of every row are in `{study.file_stem}.json`.\n"
     if results.outdated:
         text += f"\n{STALE} marks rows of earlier settings, which wait to be made anew.\n"
-    text += _tables(results, preset)
+    text += _tables(results, preset) + _costs(results, preset)
     for name, path in _figures(results, preset).items():
         shown = f"Not to be passed on: `{path.name}`." if study.private_figures else f"![{name}]({path.name})"
         text += f"\n{shown}\n"
@@ -42,14 +49,15 @@ def _figures(results: Results, preset: str) -> dict[str, Path]:
     rows is missing, figures that are there from before, which may show more, are kept.
     """
     study = results.study
-    if study.draw is None or (study.sketch is not None and not results.sketches(preset)):
+    if study.draw is None:
         return {}
+    has_sketches = study.sketch is None or bool(results.sketches(preset))
     report = results.folder / f"{study.file_stem}.md"
     paths = {}
-    if results.missing_sketches(preset) and report.exists():
+    if (results.missing_sketches(preset) or not has_sketches) and report.exists():
         before = re.findall(rf"{study.file_stem}_(\S+)\.png", report.read_text(encoding="utf-8"))
         paths = {name: path for name in before if (path := results.folder / f"{study.file_stem}_{name}.png").exists()}
-    for name, figure in study.draw(results, preset).items():
+    for name, figure in study.draw(results, preset).items() if has_sketches else ():
         if name not in paths:
             paths[name] = results.folder / f"{study.file_stem}_{name}.png"
             figure.savefig(paths[name], dpi=min(110, MAX_PIXELS / figure.get_figwidth()))
@@ -69,6 +77,29 @@ def _tables(results: Results, preset: str) -> str:
         text += f"\n{'## ' + variant if variant else ''}\n\n{results.markdown(preset, of=variant)}"
         text += _ranks(results, variant, preset)
     return text
+
+
+def _costs(results: Results, preset: str) -> str:
+    """Time and memory of every method beside the paper's, where the paper has this study."""
+    published = load_published()
+    published = published[(published["study"] == results.study.name) & published["metric"].isin(COSTS)]
+    paper = published.groupby(["method", "metric"])["mean"].mean()
+    ours = results.means(preset, outdated=True)
+    means = ours[ours["metric"].isin(COSTS)].groupby(["method", "metric"])["mean"].mean()
+    lines = []
+    for method in results.study.methods:
+        of_paper = "discovr-paper" if method == "discovr" else method
+        if method not in means or of_paper not in paper:
+            continue
+        line = {"method": f"{method}{STALE if results.is_outdated(method, preset) else ''}"}
+        for metric, (title, digits) in COSTS.items():
+            line[title] = f"{means[method, metric]:.{digits}f} ({paper[of_paper, metric]:g})"
+        lines.append(line)
+    if not lines:
+        return ""
+    text = "\n## Time and memory\n\nHere on one core of a processor, at times beside other work, "
+    text += "in parentheses in the paper on an H100 (its sizes of batches are not told):\n\n"
+    return text + markdown_table(pd.DataFrame(lines))
 
 
 def _ranks(results: Results, variant: str, preset: str) -> str:

@@ -137,6 +137,10 @@ class Results:
         grouped = table.groupby(["variant", "method", "metric"], sort=False)["value"]
         return grouped.agg(["mean", "std", "count"]).reset_index()
 
+    def is_outdated(self, method: str, preset: str) -> bool:
+        """Whether some of a method's rows were made with other settings than the present ones."""
+        return any(key.split("|")[1:3] == [preset, method] for key in self.outdated)
+
     def against_published(self, preset: str | None = None) -> pd.DataFrame:
         """Our means beside the paper's; its DisCoVR stands beside all of ours."""
         ours = self.means(preset, outdated=True)

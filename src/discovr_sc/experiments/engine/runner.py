@@ -17,13 +17,14 @@ from anndata import AnnData
 
 from discovr_sc.experiments.engine.clock import peak_memory_mb, reset_peak_memory
 from discovr_sc.experiments.engine.results import Results
-from discovr_sc.experiments.engine.study import Preset, Row, Study, Task
+from discovr_sc.experiments.engine.study import Method, Preset, Row, Study, Task, Variant
 from discovr_sc.model.base import DisentangledModel
 from discovr_sc.settings import paper_weights
 from discovr_sc.tools.report import FRESH_PROBE
 
-#: The adversary of a row with weights of its own, in place of the paper's.
+#: The adversary of a row with weights of its own, in place of the paper's, and its part of the plan.
 OWN_ADVERSARY = {"classifier_batch_norm": False, "adversary_trains": "encoder and decoder"}
+OWN_ADVERSARY_PLAN = {"adversary_lr": None, "n_adversary_steps": 1}
 
 #: What a row tells of its adversary, as it was when the training ended; see :mod:`discovr_sc.train.health`.
 HEALTH = ("adversary_living_units", "adversary_logit_sd", "adversary_gain", "adversary_accuracy")
@@ -172,7 +173,7 @@ def train_model(study: Study, row: Row, task: Task) -> tuple[Any, dict[str, floa
         "early_stopping_patience": preset.patience,
         "enable_progress_bar": False,
     }
-    plan = dict(preset.plan) | dict(method.plan) | dict(variant.plan)
+    plan = plan_settings(model, preset, method, variant)
     reset_peak_memory()
     started = time.time()
     model.train(**(arguments | dict(method.train)), plan_kwargs=plan)
@@ -217,6 +218,20 @@ def model_settings(study: Study, row: Row) -> dict[str, Any]:
         settings = OWN_ADVERSARY | settings
     weights = weights or paper_weights(method.row, study.experiment)
     return settings | {"weights": replace(weights, **variant.weights)}
+
+
+def plan_settings(model: DisentangledModel, preset: Preset, method: Method, variant: Variant) -> dict[str, Any]:
+    """Settings of the training plan of a row, beyond its model's.
+
+    Where a preset has a learning rate of its own, that of the paper's adversary stays as many times as large.
+    """
+    plan = dict(preset.plan) | dict(method.plan) | dict(variant.plan)
+    if method.row is not None and method.model == "DISCOVR" and "weights" in method.settings:
+        return OWN_ADVERSARY_PLAN | plan
+    defaults = model.plan_defaults_
+    if "lr" in plan and {"lr", "adversary_lr"} <= set(defaults):
+        return {"adversary_lr": plan["lr"] * defaults["adversary_lr"] / defaults["lr"]} | plan
+    return plan
 
 
 def _inference_ms(model: Any, adata: AnnData, batch_size: int, repeats: int = 20) -> float:

@@ -22,7 +22,7 @@ from discovr_sc import metrics
 from discovr_sc.data import celeba, colored_mnist
 from discovr_sc.experiments.engine.clock import Clock, TrainingClock
 from discovr_sc.experiments.engine.results import Results
-from discovr_sc.experiments.engine.runner import HEALTH_COLUMNS, Run
+from discovr_sc.experiments.engine.runner import HEALTH_COLUMNS, Run, plan_settings
 from discovr_sc.experiments.engine.study import Method, Preset, Study, Task, Variant
 from discovr_sc.experiments.studies.synthetic import BASELINES, latents_figure
 from discovr_sc.experiments.studies.synthetic import PAPER as PAPER_METHOD
@@ -178,7 +178,7 @@ def _seconds_per_step(run: Run, experiment: str, method: Method, n_steps: int) -
         2,
         batch_size=preset.batch_size,
         train_size=1.0,
-        plan_kwargs=dict(preset.plan) | dict(method.plan),
+        plan_kwargs=plan_settings(model, preset, method, Variant()),
         enable_progress_bar=False,
         callbacks=[TrainingClock(clock, each="batch")],
     )
@@ -273,8 +273,7 @@ IMAGE_BASELINES = BASELINES | {"ccvae": Method("CCVAE", "ccvae", {"n_classifier_
 DIGIT_METHODS = {
     "discovr": Method("DISCOVR", "discovr", {"weights": DIGITS} | OWN, OWN_PLAN),
     "discovr-paper": PAPER_METHOD,
-    # The paper's classifiers of digits had batch norm from the first version on.
-    **{name: replace(method, version=0) for name, method in IMAGE_BASELINES.items()},
+    **IMAGE_BASELINES,
 }
 FACE_METHODS = {
     "discovr": Method("DISCOVR", "discovr", {"weights": FACES, "narrow_z": 2} | OWN, OWN_PLAN),

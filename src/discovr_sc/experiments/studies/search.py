@@ -1,10 +1,10 @@
 """The search of what the paper leaves open, the decoders' noise scales: one budget for every method.
 
-Every method is run with every noise scale on data and seeds that the reported runs do not use, and the scale with the
-best score is taken. Scores never look at the analytic posterior: on the parametric model it is the held-out negative
-log-likelihood; on the Swiss roll, whose points lie on a surface so that the likelihood grows without bound as the scale
-shrinks, it is what a probe still reads of the label from z, plus the share of the roll's plane that z has lost, plus
-the share of the points' variance that z and w together have lost.
+Every method but `discovr-paper` is run with every noise scale on data and seeds that the reported runs do not use, and
+the scale with the best score is taken. Scores never look at the analytic posterior: on the parametric model it is the
+held-out negative log-likelihood; on the Swiss roll, whose points lie on a surface so that the likelihood grows without
+bound as the scale shrinks, it is what a probe still reads of the label from z, plus the share of the roll's plane that
+z has lost, plus the share of the points' variance that z and w together have lost.
 """
 
 from dataclasses import replace
@@ -21,6 +21,9 @@ from discovr_sc.experiments.studies.synthetic import FLIP, PARAMETRIC, SWISS_ROL
 
 #: Seeds of the searches; the reported runs use 0, 1, 2, ...
 FIRST_SEED = 100
+
+#: Analytic posteriors, and the paper's settings, whose noise scale is part of how the paper was read.
+NOT_SEARCHED = ("truth", "posterior-untruncated", "discovr-paper")
 
 PRESET = Preset(
     n_train=10_000, n_eval=4_000, max_epochs=40, patience=40, batch_size=256, n_likelihood=1000, n_mc_samples=300
@@ -74,7 +77,7 @@ def search_of(study: Study, score, scales: tuple[float, ...], data: dict) -> Stu
         evaluate=score,
         presets={"search": PRESET},
         variants={f"noise_scale={scale}": Variant(data=data, settings={"noise_scale": scale}) for scale in scales},
-        methods={name: without_noise_scale(m) for name, m in study.methods.items() if m.model is not None},
+        methods={name: without_noise_scale(m) for name, m in study.methods.items() if name not in NOT_SEARCHED},
         headline=("score",),
         conclude=conclude_search,
         n_seeds=2,
