@@ -185,7 +185,9 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--cells", type=int, nargs="+", dest="n_cells", help="sizes to scale to (default: 1e4 to 1e6)")
     parser.add_argument("--genes", type=int, nargs="+", dest="n_genes", help="numbers of genes to scale to")
     parser.add_argument("--points", type=int, dest="n_points", help="points of the Swiss roll (default: 20,000)")
-    parser.add_argument("--parts", nargs="+", help="import, memory, scaling, genes, kang, swiss-roll (default: all)")
+    parser.add_argument("--asked", type=int, dest="n_asked", help="cells asked for counterfactuals (default: 50,000)")
+    parts = "import, memory, scaling, genes, counterfactuals, kang, swiss-roll (default: all)"
+    parser.add_argument("--parts", nargs="+", help=parts)
 
 
 def _run_bench(**settings) -> None:

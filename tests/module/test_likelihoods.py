@@ -10,7 +10,7 @@ from scipy.stats import bernoulli, nbinom, norm
 from scvi.distributions import ZeroInflatedNegativeBinomial
 
 from discovr_sc import DISCOVR
-from discovr_sc.module.counts import NBLogZero, zinb_log_zero
+from discovr_sc.module.counts import LogCounts, NBLogZero, zinb_log_zero
 from discovr_sc.module.likelihoods import FEW_EXTRA_ZEROS, LIKELIHOODS
 from discovr_sc.settings import Settings
 
@@ -127,6 +127,11 @@ def test_written_out_gradient_of_a_zeros_probability(theta_shape):
     mu = (torch.randn(2, 3, 4, generator=rng, dtype=torch.float64) * 3).exp()
     theta = torch.randn(theta_shape, generator=rng, dtype=torch.float64).exp()
     assert torch.autograd.gradcheck(NBLogZero.apply, [t.requires_grad_() for t in (mu, theta)])
+
+
+def test_written_out_gradient_of_log_counts():
+    rho = torch.rand(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1e-3
+    assert torch.autograd.gradcheck(lambda rho: LogCounts.apply(rho, 1e4), rho.requires_grad_(), eps=1e-9)
 
 
 def test_extreme_parameters_give_finite_values_and_gradients():

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from scipy.sparse import csr_matrix
 from scvi import REGISTRY_KEYS, settings
 from scvi.data import AnnDataManager
 from scvi.data.fields import (
@@ -346,6 +347,10 @@ class DisentangledModel(Questions):
             logger.info(f"{n_obs:,} cells: {max_epochs} epochs.")
         if balance_conditions:
             kwargs["datasplitter_kwargs"] = (kwargs.get("datasplitter_kwargs") or {}) | {"balance_conditions": True}
+        # Training reads sparse rows as they are; what torch compiles takes none.
+        if self.adata is not None and not (plan_kwargs or {}).get("compile"):
+            data = self.adata_manager.get_from_registry(REGISTRY_KEYS.X_KEY)
+            defaults["load_sparse_tensor"] = self.module.likelihood.counts and isinstance(data, csr_matrix)
         with training_only(self.module, self.trainable_), quiet():
             super().train(
                 max_epochs=max_epochs,

@@ -91,6 +91,24 @@ class NBLogZero(torch.autograd.Function):
         return by_mu, by_theta
 
 
+class LogCounts(torch.autograd.Function):
+    """Log(1 + total * rho), with the gradient 1 / (rho + 1 / total) in two passes."""
+
+    @staticmethod
+    def forward(ctx, rho: Tensor, total: float) -> Tensor:
+        """For normalised expression ``(..., genes)`` and counts per cell."""
+        ctx.save_for_backward(rho)
+        ctx.total = total
+        return (rho * total).log1p_()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        """See :class:`torch.autograd.Function`."""
+        by_rho = ctx.saved_tensors[0] + 1 / ctx.total
+        return torch.div(gradient, by_rho, out=by_rho), None
+
+
 def _rest_and_log_zero(nonzero: NonZero, mu: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Log NB(x) - log NB(0) and log NB(0) at the counts that are not zero, each ``(..., m)``."""
     x, mu_at, theta_at = nonzero.counts, nonzero.take(mu), nonzero.take(theta)

@@ -70,7 +70,9 @@ class EvidenceMixin:
             if size_factor is None:
                 size_factor = tensors.get(REGISTRY_KEYS.OBSERVED_LIB_SIZE)  # kept with minified data
             if size_factor is None:
-                size_factor = tensors[REGISTRY_KEYS.X_KEY].sum(-1, keepdim=True)
+                x = tensors[REGISTRY_KEYS.X_KEY]
+                size_factor = x.sum(-1, keepdim=True)
+                size_factor = size_factor.to_dense() if x.layout == torch.sparse_csr else size_factor
         stored = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
         cats = () if stored is None else stored.long().split(1, dim=-1)
         return Given(size_factor, (*cats, tensors[REGISTRY_KEYS.BATCH_KEY]), tensors.get(REGISTRY_KEYS.CONT_COVS_KEY))

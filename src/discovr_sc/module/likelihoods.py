@@ -8,7 +8,7 @@ from scvi.distributions import NegativeBinomial, ZeroInflatedNegativeBinomial
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Normal
 
-from discovr_sc.module.counts import NonZero, nb_log_prob, zinb_log_prob
+from discovr_sc.module.counts import LogCounts, NonZero, nb_log_prob, zinb_log_prob
 from discovr_sc.module.sparse import SparseRows
 from discovr_sc.settings import Settings
 
@@ -204,7 +204,7 @@ class NegativeBinomialLikelihood(Likelihood):
 
     def view(self, reconstruction):
         """Log counts per ten thousand: on raw rho, with values near 1e-4, an adversary is nearly blind."""
-        return torch.log1p(COUNTS_PER_CELL * reconstruction)
+        return LogCounts.apply(reconstruction, COUNTS_PER_CELL)
 
     def _theta(self, outputs: dict[str, Tensor], batch_index: Tensor) -> Tensor:
         if self.dispersion == "gene-cell":

@@ -60,7 +60,8 @@ class Watch:
         self._module.load_state_dict(self._state)
         bad = [name for name, value in terms.items() if not bool(torch.isfinite(value).all())]
         where = f"the term {bad[0]!r}" if bad else "the loss" if not bool(torch.isfinite(loss)) else "the gradient"
-        largest = float(batch[REGISTRY_KEYS.X_KEY].abs().max())
+        x = batch[REGISTRY_KEYS.X_KEY]
+        largest = float((x.values() if x.layout == torch.sparse_csr else x).abs().max())
         if rate > HIGH_RATE:
             cause = f"the learning rate, {rate:g}, is too high: give plan_kwargs={{'lr': 1e-3}} or less"
         elif not largest < LARGE_VALUE:

@@ -278,7 +278,10 @@ class AdversarialPlan(TrainingPlan):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         # Not Lightning's own: it refuses fused optimisers under mixed precision.
         largest = math.inf if self.settings.gradient_clip is None else self.settings.gradient_clip
-        norm = torch.nn.utils.clip_grad_norm_(parameters, largest)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if bool(norm > largest):  # most are not clipped, and need no pass over all of them
+            torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
         rate = max(group["lr"] for group in optimizer.param_groups)
         self._watch.check(loss.detach(), norm, epoch=self.current_epoch, terms=terms, batch=batch, rate=rate)
         optimizer.step()

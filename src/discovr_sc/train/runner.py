@@ -56,6 +56,7 @@ def quiet() -> Iterator[None]:
     ...     warnings.warn("an old name", FutureWarning)
     """
     with muted(LIGHTNING), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows: in beta
         for category in (DeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", category)
         yield

@@ -107,6 +107,13 @@ class Splitter(DataSplitter):
             **self.data_loader_kwargs,
         )
 
+    def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> dict[str, Any]:
+        """Sparse rows of counts stay sparse on a processor, where modules take them as they are."""
+        x = batch[REGISTRY_KEYS.X_KEY]
+        if x.is_cpu and self.trainer is not None and self.trainer.lightning_module.module.likelihood.counts:
+            return batch
+        return super().on_after_batch_transfer(batch, dataloader_idx)
+
     def val_dataloader(self):
         """Loader of the validation cells; none where there are no such cells."""
         return [] if len(self.val_idx) == 0 else super().val_dataloader()

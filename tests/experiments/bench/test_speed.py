@@ -39,6 +39,13 @@ def test_many_genes_are_compared_with_few_and_with_scvi(tmp_path):
     assert (table[["epoch_vs_scvi_100", "epoch_vs_scvi_200", "per_cell_200_vs_100"]] > 0).all()
 
 
+def test_counterfactuals_are_compared_with_expression(tmp_path):
+    arguments = ["--parts", "counterfactuals", "--genes", "120", "--asked", "300", "--rounds", "1"]
+    assert cli.main(["bench", *arguments, "--out", str(tmp_path)]) == 0
+    table = pd.read_csv(tmp_path / "speed.csv").set_index("metric")["value"]
+    assert table["counterfactual_vs_expression"] > 0
+
+
 @pytest.mark.slow
 def test_importing_everything_costs_little_more_than_scvi(tmp_path):
     assert cli.main(["bench", "--parts", "import", "--rounds", "1", "--out", str(tmp_path)]) == 0
@@ -64,7 +71,10 @@ def test_the_command_writes_a_tidy_table_and_keeps_other_rows(tmp_path, capsys, 
 
 def test_an_unknown_part_is_refused(tmp_path, capsys):
     assert cli.main(["bench", "--parts", "gpu", "--out", str(tmp_path)]) == 2
-    assert "choose from ['import', 'memory', 'scaling', 'genes', 'kang', 'swiss-roll']" in capsys.readouterr().err
+    assert (
+        "choose from ['import', 'memory', 'scaling', 'genes', 'counterfactuals', 'kang', 'swiss-roll']"
+        in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())
 
 

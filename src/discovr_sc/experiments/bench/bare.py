@@ -37,7 +37,9 @@ class BareLoop:
     def step(self, x: Tensor, y: Tensor) -> None:
         """The adversary's update, then one of the rest."""
         net, a = self.module, self.module.weights
-        h, library, batch = net.likelihood.encode(x), x.sum(-1, keepdim=True), torch.zeros_like(y).unsqueeze(-1)
+        observed = net.likelihood.observe(x)
+        h, library = net.likelihood.encode(x, observed), x.sum(-1, keepdim=True)
+        batch = torch.zeros_like(y).unsqueeze(-1)
         qz, qw = net.z_encoder(h), net.w_encoder(h, y.unsqueeze(-1))
         if net.centers_w:
             qw = Normal(net.prior().loc[y] + qw.loc, qw.scale)
@@ -59,7 +61,6 @@ class BareLoop:
             labels = one_hot(y, net.n_conditions).to(z.dtype)
             prior = net.prior((labels.T @ z) / labels.sum(0).unsqueeze(-1).clamp_min(1))
             prior_z = Normal(torch.zeros_like(z), torch.ones_like(z)) if net.prior_z is None else net.prior_z(y, known)
-            observed = net.likelihood.observe(x)
             loss = (
                 -a.rec * net.likelihood.score(px, observed)
                 - a.rec_z * net.likelihood_z.score(px_z, observed)

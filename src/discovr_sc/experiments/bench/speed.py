@@ -67,6 +67,7 @@ def run(
     n_cells: Sequence[int] = (10_000, 100_000, 1_000_000),
     n_genes: Sequence[int] = (2_000, 20_000),
     n_points: int = 20_000,
+    n_asked: int = 50_000,
     parts: Sequence[str] | None = None,
 ) -> str:
     """Run the benchmark, with one thread, write ``speed.csv`` and ``speed.md``, and return the table.
@@ -81,7 +82,7 @@ def run(
         raise ValueError(f"parts has {sorted(unknown)[0]!r}, which is not known; choose from {list(PARTS)}.")
     torch.set_num_threads(1)
     settings = {"rounds": rounds, "n_batches": n_batches, "n_steps": n_steps, "n_cells": n_cells, "n_genes": n_genes}
-    settings["n_points"] = n_points
+    settings |= {"n_points": n_points, "n_asked": n_asked}
     table = ""
     with warnings.catch_warnings():
         hush()
@@ -316,6 +317,21 @@ def many_genes(*, rounds: int, n_steps: int, n_genes: Sequence[int], **_) -> dic
     return rows | {f"per_cell_{n_genes[-1]}_vs_{n_genes[0]}": seconds[-1] / seconds[0]}
 
 
+def counterfactuals(*, rounds: int, n_asked: int, n_genes: Sequence[int], **_) -> dict[str, float]:
+    """CPU seconds of predicting simulated cells in the other condition, and of decoding them in their own, in turn."""
+    adata = sparse_cells(n_asked, n_genes[0])
+    DISCOVR.setup_anndata(adata, "stim")
+    model = DISCOVR(adata)
+    competitor(model, adata).train(limit_train_batches=WARM_UP)
+    questions = (lambda: model.predict_counterfactual(target="stim"), model.get_normalized_expression)
+    clocks = [Clock() for _ in questions]
+    for _round in range(rounds):
+        for ask, clock in zip(questions, clocks, strict=True):
+            with clock.running():
+                ask()
+    return {"counterfactual_cells": n_asked, "counterfactual_vs_expression": ratio(*clocks)}
+
+
 def sparse_cells(n_cells: int, n_genes: int, seed: int = 0, *, n_counts: int = COUNTS_PER_SIMULATED_CELL) -> AnnData:
     """Cells of two conditions with so many non-zero counts each, one in each stretch of genes; never dense."""
     rng = np.random.default_rng(seed)
@@ -360,6 +376,7 @@ PARTS: dict[str, Callable[..., dict[str, float]]] = {
     "memory": peak_memory,
     "scaling": scaling,
     "genes": many_genes,
+    "counterfactuals": counterfactuals,
     "kang": kang_speed,
     "swiss-roll": swiss_roll,
 }

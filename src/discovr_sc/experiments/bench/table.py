@@ -21,6 +21,7 @@ GOALS = {
     "epoch_compiled_vs_default": ("training epoch, torch.compile / default", math.nan),
     "latents_vs_scvi": ("latents of all cells, DISCOVR / scVI", 0.5),
     "expression_vs_scvi": ("normalised expression of all cells, DISCOVR / scVI", math.nan),
+    "counterfactual_vs_expression": ("counterfactuals / normalised expression, simulated cells", 3.0),
     "peak_memory_vs_scvi": ("peak memory, DISCOVR / scVI", 1.1),
     "per_cell_1e6_vs_1e4": ("seconds per cell, 10^6 cells / 10^4 cells", 1.1),
     "import_vs_scvi": ("import of all public names of discovr_sc / `import scvi`", 1.1),
