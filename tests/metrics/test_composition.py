@@ -53,6 +53,10 @@ def test_recalls_are_shares_of_cells_whose_neighbours_are_of_their_type():
     place[asked[: len(asked) // 4]] += [100.0, 100.0]
     assert type_recalls(place, TYPES, train=TRAIN) == {"B": 0.75, "T": 1.0}
     assert type_accuracy(place, TYPES, train=TRAIN) == 0.875
+    rows = np.flatnonzero(TRAIN)  # as model.train_indices are
+    assert type_recalls(place, TYPES, train=rows) == {"B": 0.75, "T": 1.0}
+    with pytest.raises(ValueError, match="train is neither a mask of length .* nor indices below"):
+        type_recalls(place, TYPES, train=[-1, 0])
 
 
 def test_transfer_goes_from_each_condition_to_each_other():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -43,3 +44,27 @@ def test_conditions_and_training_cells(counts):
     masks = model.by_condition(cells)
     np.testing.assert_array_equal(sum(masks.values()), model.is_known()[cells])
     assert sum(len(batch["X"]) for batch in model.batches(indices=cells, batch_size=7)) == 60
+
+
+def test_new_cells_are_taken_without_a_word(counts):
+    told = []
+    handler = logging.Handler()
+    handler.emit = told.append
+    logger = logging.getLogger("scvi")
+    level = logger.level
+    logger.addHandler(handler)
+    try:
+        logger.setLevel(logging.INFO)
+        DISCOVR.setup_anndata(counts, "condition")
+        model = DISCOVR(counts, n_hidden=8)
+        model.train(max_epochs=1, enable_progress_bar=False)
+        told.clear()
+        view, new = counts[:20], counts[:20].copy()
+        np.testing.assert_array_equal(model.get_latent_representation(view), model.get_latent_representation(new))
+        assert told == [] and logger.level == logging.INFO
+        logger.setLevel(logging.DEBUG)  # whoever asks for more gets it
+        model.get_latent_representation(counts[:20])
+        assert any("view" in record.getMessage() for record in told)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

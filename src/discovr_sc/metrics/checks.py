@@ -63,3 +63,14 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a value outside ``choices``."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
+
+
+def as_mask(name: str, value: ArrayLike, n: int) -> NDArray[np.bool_]:
+    """A mask of n rows from one, or from row numbers."""
+    rows = np.asarray(value)
+    if rows.dtype == bool:
+        check_same_length(**{"labels": np.arange(n), name: rows})
+        return rows
+    if rows.dtype.kind not in "iu" or not np.isin(rows, np.arange(n)).all():
+        raise ValueError(f"{name} is neither a mask of length {n} nor indices below {n}")
+    return np.isin(np.arange(n), rows)

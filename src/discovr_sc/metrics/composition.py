@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
-from .checks import as_codes, as_labelled, as_matrix, check_same_length
+from .checks import as_codes, as_labelled, as_mask, as_matrix, check_same_length
 from .probes import best_probe, probe
 
 #: Neighbours that tell a cell's type.
@@ -36,7 +36,7 @@ def leak_within_types(
     x, conditions, cell_types
         Embedding, ``(n, d)``, and labels, ``(n,)`` each.
     train
-        Mask of the cells that probes are fitted on, ``(n,)``; they are scored on the others.
+        The cells that probes are fitted on, as a mask ``(n,)`` or as row numbers; they are scored on the others.
     seed
         Of the probes.
 
@@ -106,9 +106,10 @@ def type_recalls(x: ArrayLike, cell_types: ArrayLike, *, train: ArrayLike) -> di
     >>> type_recalls(9.0 * (types == "T")[:, None], types, train=np.arange(200) % 3 > 0)
     {'B': 1.0, 'T': 1.0}
     """
-    points, types, train = as_matrix("x", x), np.asarray(cell_types).astype(str), np.asarray(train, dtype=bool)
-    check_same_length(x=points, cell_types=types, train=train)
-    return _recalls(points, types, train, ~train)
+    points, types = as_matrix("x", x), np.asarray(cell_types).astype(str)
+    check_same_length(x=points, cell_types=types)
+    fitted_on = as_mask("train", train, len(points))
+    return _recalls(points, types, fitted_on, ~fitted_on)
 
 
 def type_transfer(
@@ -175,6 +176,5 @@ def _recalls(points: NDArray, types: NDArray, known: NDArray, asked: NDArray) ->
 def _labelled(x, conditions, cell_types, train) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     points, _ = as_labelled(x, conditions)
     labels = [np.asarray(values).astype(str) for values in (conditions, cell_types)]
-    train = np.asarray(train, dtype=bool)
-    check_same_length(x=points, conditions=labels[0], cell_types=labels[1], train=train)
-    return points, *labels, train
+    check_same_length(x=points, conditions=labels[0], cell_types=labels[1])
+    return points, *labels, as_mask("train", train, len(points))

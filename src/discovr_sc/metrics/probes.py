@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
-from .checks import as_labelled, check_choice, check_same_length
+from .checks import as_labelled, as_mask, check_choice
 
 Kind = Literal["linear", "knn", "boosting", "mlp"]
 Codes = NDArray[np.intp]
@@ -137,12 +137,7 @@ def _split(codes: Codes, train: ArrayLike | None, seed: int) -> tuple[Codes, Cod
             raise ValueError("labels has a label with a single cell; merge or drop labels that rare")
         fit_rows = train_test_split(rows, test_size=_TEST_SHARE, stratify=codes, random_state=seed)[0]
     else:
-        fit_rows = np.asarray(train)
-        if fit_rows.dtype == bool:
-            check_same_length(labels=codes, train=fit_rows)
-            fit_rows = rows[fit_rows]
-        elif fit_rows.dtype.kind not in "iu" or not np.isin(fit_rows, rows).all():
-            raise ValueError(f"train is neither a mask of length {len(rows)} nor indices below {len(rows)}")
+        fit_rows = rows[as_mask("train", train, len(rows))]
     fit_rows = np.unique(fit_rows)
     test_rows = np.setdiff1d(rows, fit_rows)
     for where, part, least in (("to fit on", fit_rows, 2), ("held out", test_rows, 1)):

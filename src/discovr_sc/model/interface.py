@@ -24,6 +24,7 @@ from discovr_sc.model.values import check_counts, check_unit_interval, row_numbe
 from discovr_sc.module.noise import LATENTS, noise_of, with_keys
 from discovr_sc.module.skeleton import DisentangledModule
 from discovr_sc.train.divergence import check_finite_state
+from discovr_sc.train.runner import muted
 
 #: Numbers that a pass without gradients may hold of the data: small batches cost more to fetch than to encode.
 NUMBERS_PER_PASS = 2_000_000
@@ -269,7 +270,8 @@ class ModelInterface(ArchesMixin, UnsupervisedTrainingMixin, RNASeqMixin, VAEMix
         else:
             self.check_own_data()
         has_own_data = self.adata is not None
-        adata = super()._validate_anndata(adata, copy_if_view)
+        with muted("scvi"):  # that it copies views, and sets up what it has not seen: true of all new cells
+            adata = super()._validate_anndata(adata, copy_if_view)
         if not has_own_data:
             # scvi-tools takes the first cells that such a model is asked about for its own data.
             self._adata = None

@@ -26,6 +26,26 @@ LIGHTNING = "lightning.pytorch.utilities.rank_zero"
 
 
 @contextmanager
+def muted(name: str) -> Iterator[None]:
+    """Leave out what a logger announces; its warnings are shown.
+
+    Examples
+    --------
+    >>> import logging
+    >>> with muted("scvi"):
+    ...     logging.getLogger("scvi").info("Received view of anndata, making copy.")
+    """
+    logger = logging.getLogger(name)
+    level = logger.level
+    if logger.getEffectiveLevel() == logging.INFO:  # a user who wants more, or less, has said so
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
     """Train without Lightning's announcements and the deprecations of other packages; its warnings are shown.
 
@@ -35,18 +55,11 @@ def quiet() -> Iterator[None]:
     >>> with quiet():
     ...     warnings.warn("an old name", FutureWarning)
     """
-    logger = logging.getLogger(LIGHTNING)
-    level = logger.level
-    if logger.getEffectiveLevel() == logging.INFO:  # a user who wants more, or less, has said so
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows: in beta
-            for category in (DeprecationWarning, FutureWarning):
-                warnings.simplefilter("ignore", category)
-            yield
-    finally:
-        logger.setLevel(level)
+    with muted(LIGHTNING), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse", category=UserWarning)  # torch's sparse rows: in beta
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", category)
+        yield
 
 
 class StoppingTrainer(Trainer):
