@@ -175,6 +175,6 @@ def _recalls(points: NDArray, types: NDArray, known: NDArray, asked: NDArray) ->
 
 def _labelled(x, conditions, cell_types, train) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     points, _ = as_labelled(x, conditions)
-    labels = [np.asarray(values).astype(str) for values in (conditions, cell_types)]
-    check_same_length(x=points, conditions=labels[0], cell_types=labels[1])
-    return points, *labels, as_mask("train", train, len(points))
+    conditions, types = (np.asarray(values).astype(str) for values in (conditions, cell_types))
+    check_same_length(x=points, conditions=conditions, cell_types=types)
+    return points, conditions, types, as_mask("train", train, len(points))
