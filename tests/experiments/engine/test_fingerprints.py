@@ -18,10 +18,8 @@ PLAIN = {"discovr"}
 READING = {"discovr-paper", "discovr-separable", "csvae", "hcsvae"}
 AWAITED = {
     "kang": BASELINES,
-    "composition": {"discovr-types"},
     "real-sets": PLAIN,
-    "counterfactual": PLAIN,
-    "counterfactual-glioblastoma": {"discovr", "discovr-neighbors"},
+    "counterfactual-glioblastoma": {"discovr-neighbors"},
     "de-calibration": PLAIN,
     "differential-expression": PLAIN,
     "new-condition": {"added", "from-start"},
