@@ -32,7 +32,8 @@ def train(devices: int, **kwargs) -> dict:
         early_stopping=True,
         early_stopping_monitor="reconstruction_loss_validation",  # the loss of a game goes up and down
         early_stopping_patience=5,
-        early_stopping_min_delta=0.2,
+        early_stopping_min_delta=1.0,
+        early_stopping_warmup_epochs=25,  # the conditions are aligned from epoch 15: before, z tells them
         enable_progress_bar=False,
         **kwargs,
     )
