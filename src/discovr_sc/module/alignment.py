@@ -86,16 +86,16 @@ def dependence(w: Tensor, z: Tensor, y: Tensor, n_conditions: int) -> Tensor:
     member = one_hot(y, n_conditions).to(w)
     same = member @ member.T
     n = same.sum(1).clamp(min=FEWEST)
-    pairs = (same - torch.eye(len(y)).to(w)) * (same.sum(1) >= FEWEST)
+    of_two = (same - torch.eye(len(y)).to(w)) * (same.sum(1) >= FEWEST)
 
     def centred_kernel(x: Tensor) -> Tensor:
         distances = squared_distances(x)
         width = (distances * same).sum() / same.sum()
-        kernel = torch.exp(-distances / width.detach().clamp(min=SMALLEST)) * pairs
+        kernel = torch.exp(-distances / width.detach().clamp(min=SMALLEST)) * of_two
         of_cells = kernel.sum(1)
         of_conditions = member @ (member.T @ of_cells) / ((n - 1) * (n - 2))
         share = of_cells / (n - 2)
-        return (kernel - share.unsqueeze(0) - share.unsqueeze(1) + of_conditions.unsqueeze(1)) * pairs
+        return (kernel - share.unsqueeze(0) - share.unsqueeze(1) + of_conditions.unsqueeze(1)) * of_two
 
     of_w, of_z = centred_kernel(w), centred_kernel(z)
     return (of_w * of_z).sum() / (of_w.norm() * of_z.norm()).clamp(min=SMALLEST)
